@@ -68,7 +68,8 @@ FORMATS = [
     Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
     Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", WIDENED, YES, "quantization"),
     Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", WIDENED, YES),
-    Row("MXFP4; experts of all quantised checkpoints", WIDENED, WIDENED),
+    Row("Experts in FP8 or integers, stored one by one (Hopper)", WIDENED, YES),
+    Row("MXFP4; other experts of quantised checkpoints", WIDENED, WIDENED),
     Row("KV cache in int8 (`--kv-cache-dtype`; not with MLA)", YES, NO, "kv-cache-dtype"),
     Row("Index keys in FP8 (`--index-cache-dtype`)", YES, YES, "index-cache-dtype"),
 ]
@@ -82,10 +83,12 @@ FEATURES = [
     Row("Chat, completions, streaming, `n`, log-probabilities", YES, YES, "stream-interval"),
     Row("Structured output: JSON Schema, regex, EBNF, structural tags", YES, YES, ""),
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
+    Row("Speculative decoding: prompt look-up, MTP layers (`--speculative-algorithm`)", YES, NO,
+        "speculative-algorithm speculative-config"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: speculative decoding", NO, NO, "", "speculative-algorithm speculative-config"),
+    Row("Not yet: draft models of their own (EAGLE, stand-alone)", NO, NO, "", "speculative-draft-model-path"),
     Row("Not yet: tensor, pipeline, data and expert parallelism", NO, NO, "", "tp-size pp-size dp-size ep-size"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio, embeddings", NO, NO, "", "is-embedding runner"),

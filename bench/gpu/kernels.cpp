@@ -129,48 +129,6 @@ void prefill(Bench& bench) {
   bench.clear();
 }
 
-void experts(Bench& bench) {
-  constexpr std::int64_t kExperts = 128, kTopK = 8, kHidden = 2048, kWidth = 768;
-  const Tensor w13 = bench.take(DType::kBF16, {kExperts, 2 * kWidth, kHidden});
-  const Tensor w2 = bench.take(DType::kBF16, {kExperts, kHidden, kWidth});
-  Arena arena(std::int64_t{1} << 30, bench.machine.ctx.device);
-  for (const std::int64_t tokens : {1, 2, 8, 32, 64, 128, 512, 4096}) {
-    const Tensor x = bench.take(DType::kBF16, {tokens, kHidden}),
-                 out = bench.take(DType::kF32, {tokens, kHidden}, false);
-    const Tensor weights = bench.take(DType::kF32, {tokens, kTopK});
-    // Eight sets of routed experts, so that a token's experts differ from those of the previous
-    // launch.
-    std::vector<Tensor> ids;
-    std::mt19937 random(3);
-    double used = 0;
-    for (int s = 0; s < 16; ++s) {
-      std::vector<std::int32_t> chosen;
-      std::vector<bool> seen(kExperts);
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        std::vector<std::int32_t> all(kExperts), some;
-        for (int e = 0; e < kExperts; ++e) all[static_cast<std::size_t>(e)] = e;
-        std::sample(all.begin(), all.end(), std::back_inserter(some), kTopK, random);
-        for (const std::int32_t e : some) seen[static_cast<std::size_t>(e)] = true;
-        chosen.insert(chosen.end(), some.begin(), some.end());
-      }
-      used += static_cast<double>(std::count(seen.begin(), seen.end(), true)) / 16;
-      ids.push_back(bench.integers(
-          {tokens, kTopK}, [&](std::int64_t i) { return chosen[static_cast<std::size_t>(i)]; }));
-    }
-    Arena::Scope scope(arena);
-    const ops::MoeWorkspace workspace = ops::take_moe_workspace(
-        arena, tokens, kTopK, kExperts, kHidden, kWidth, {DType::kBF16, kWidth});
-    const double each = 3.0 * kWidth * kHidden;
-    bench.time("fused_experts", fmt::format("qwen3-30b: {} tokens", tokens), 2 * used * each,
-               2.0 * each * static_cast<double>(tokens * kTopK), 16, [&](int i) {
-                 ops::fused_experts(bench.machine.ctx, x, w13, w2, weights,
-                                    ids[static_cast<std::size_t>(i)], Activation::kSilu, workspace,
-                                    out);
-               });
-  }
-  bench.clear();
-}
-
 // The other kernels of a layer: their time is that of a launch.
 void small(Bench& bench) {
   Context& ctx = bench.machine.ctx;

@@ -89,6 +89,8 @@ inline int sets_for(std::int64_t bytes) {
 
 // FP8 weights (kernels_fp8.cpp).
 void fp8(Bench& bench);
+// Experts (kernels_experts.cpp).
+void experts(Bench& bench);
 // Integer weights (kernels_int.cpp).
 void int_weights(Bench& bench);
 // Sparse attention (kernels_sparse.cpp).

@@ -32,6 +32,7 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
     h = hash_combine(
         h, (static_cast<std::uint64_t>(item.slot) << 32) ^ static_cast<std::uint32_t>(item.first));
     h = hash_combine(h, (static_cast<std::uint64_t>(item.count) << 1) | item.decode);
+    h = hash_combine(h, static_cast<std::uint32_t>(item.next_token));
   }
   h = fold(h, batch.token_ids);
   for (const PageRows& rows : batch.groups) h = fold(fold(h, rows.offsets), rows.pages);

@@ -16,10 +16,11 @@ inline constexpr std::int32_t kTokenFromSlot = -1;
 
 // What the forward of a batch does. Names as in SGLang.
 enum class ForwardMode : std::uint8_t {
-  kExtend,  // prefill, with or without a cached prefix
-  kDecode,  // one token a sequence
-  kMixed,   // prefill chunks and decode rows together
-  kIdle,    // nothing in this data-parallel group, which still takes part
+  kExtend,        // prefill, with or without a cached prefix
+  kDecode,        // one token a sequence
+  kMixed,         // prefill chunks and decode rows together; rows of drafts, too
+  kTargetVerify,  // decode rows with drafts behind them: 1 to k + 1 tokens a sequence
+  kIdle,          // nothing in this data-parallel group, which still takes part
 };
 constexpr bool is_decode_or_idle(ForwardMode mode) {
   return mode == ForwardMode::kDecode || mode == ForwardMode::kIdle;
@@ -35,7 +36,10 @@ struct BatchItem {
   std::int32_t slot = 0;   // stable while the sequence runs: indexes its state on the device
   std::int32_t first = 0;  // tokens computed before this step: the prefix
   std::int32_t count = 0;
-  bool decode = false;  // a decode row (count 1) instead of a prefill chunk
+  // a decode row instead of a prefill chunk: its first token is known, the others are drafts
+  bool decode = false;
+  // of a prefill chunk that is not the last: the token behind it, for draft layers
+  std::int32_t next_token = -1;
 };
 
 // The pages of every item in one page group. Row i is pages[offsets[i] .. offsets[i+1]). Entry j
@@ -64,7 +68,8 @@ struct SlotInit {
   std::int32_t num_output = 0;  // number of tokens generated before this step
 };
 
-// A row whose logits are computed. Rows ascend by `row`.
+// A row whose logits are computed. Rows ascend by `row`. Sampled rows of one item follow each
+// other: a later one counts only if the row before it chose the token that the later one holds.
 struct LogitRow {
   std::int32_t item = 0;
   std::int32_t row = 0;  // index into the batch's flat tokens

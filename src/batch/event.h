@@ -10,6 +10,14 @@
 
 namespace sluice {
 
+// What speculation did for one choice.
+struct DraftCounts {
+  bool is_on = false;     // else the others are 0
+  int verifications = 0;  // steps that decoded the choice
+  int drafted = 0;        // tokens that these steps checked
+  int accepted = 0;       // drafted tokens that became output
+};
+
 // Progress of one choice of a request. The last event of a choice has finish != kNone. After the
 // last event of the last choice no event follows.
 struct Event {
@@ -26,6 +34,7 @@ struct Event {
   int prompt_tokens = 0;
   int output_tokens = 0;  // total so far
   Fault error;  // if finish is kError or kAbort: numerics_error, kv_exhausted, timeout, aborted
+  DraftCounts drafts;  // so far
   double queue_s = 0;  // from submit to the first planned step; with the first event
 };
 

@@ -11,6 +11,8 @@ namespace sluice {
 struct TokenMask {
   std::int32_t logit_row = 0;       // index in Batch::logit_rows, of a row with has_mask
   std::vector<std::uint32_t> bits;  // [ceil(vocab / 32)]
+  // The row is one of a draft that the grammar does not follow: it is not sampled.
+  bool is_skipped = false;
 
   bool allows(std::int32_t token) const {
     const auto word = static_cast<std::size_t>(token) / 32;

@@ -29,10 +29,19 @@ struct BatchResult {
   std::vector<std::int32_t> prompt_offsets;  // [items + 1]
   std::vector<RowLogprobs> prompt_logprobs;  // for logit rows with sample == false, in their order
   std::vector<std::uint8_t> failed;  // [items] 1: the logits were not finite (numerics_error)
+  // Of a draft layer: drafts of the tokens that follow those of item i are drafts[draft_offsets[i]
+  // .. draft_offsets[i + 1]). Empty offsets: there are none.
+  std::vector<std::int32_t> draft_offsets;
+  std::vector<std::int32_t> drafts;
 
   std::span<const std::int32_t> tokens_of(std::size_t item) const {
     return std::span(tokens).subspan(token_offsets[item],
                                      token_offsets[item + 1] - token_offsets[item]);
+  }
+  std::span<const std::int32_t> drafts_of(std::size_t item) const {
+    if (draft_offsets.empty()) return {};
+    return std::span(drafts).subspan(draft_offsets[item],
+                                     draft_offsets[item + 1] - draft_offsets[item]);
   }
 };
 

@@ -188,7 +188,10 @@ std::vector<float> WeightSource::fp8_scales(const QuantMatrix& matrix) const {
 
 const QuantMatrix* WeightSource::find_integers(std::string_view name) const {
   const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
-  return matrix != nullptr && matrix->format->codes != nullptr ? matrix : nullptr;
+  const bool are_integers =
+      matrix != nullptr && matrix->format->codes != nullptr &&
+      (matrix->values->dtype == DType::kI8 || matrix->values->dtype == DType::kI32);
+  return are_integers ? matrix : nullptr;
 }
 
 void WeightSource::read_codes(const QuantMatrix& matrix, const QuantTile& tile,

@@ -79,7 +79,7 @@ class WeightSource {
 
   // The quantised form of a matrix of integers; null: it has another one.
   const QuantMatrix* find_integers(std::string_view name) const;
-  // Reads a tile of it. Takes memory in proportion to the tile.
+  // Reads a tile of it, or of a matrix of find_fp8(). Takes memory in proportion to the tile.
   void read_codes(const QuantMatrix& matrix, const QuantTile& tile, QuantCodes& out) const;
 
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes).

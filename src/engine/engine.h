@@ -80,6 +80,11 @@ struct EngineStats {
   std::uint64_t evicted_pages = 0;
   std::uint64_t aborted = 0;
   std::uint64_t numerics_errors = 0;
+  // Speculation (docs/speculation.md); zeros and empty where it is off: decode rows, those with
+  // drafts, drafts, and drafts that became tokens, in all and by their place in the row
+  bool has_speculation = false;
+  std::uint64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
+  std::vector<std::int64_t> accepted_by_place;
   double seconds_since_progress = 0;  // since a step completed, while work is queued; else 0
   double last_step_s = 0;
   double generation_throughput = 0;  // tokens a second over the last seconds

@@ -133,6 +133,7 @@ EngineStats EngineLoop::stats() const {
   EngineStats out = counters_.read(memory_plan().max_total_tokens, waiting_.load());
   out.max_running_requests = parts_->plan.scheduler.max_running_requests;
   out.prefix_cache = !parts_->plan.scheduler.disable_radix_cache;
+  out.has_speculation = parts_->plan.speculation.is_on();
   return out;
 }
 

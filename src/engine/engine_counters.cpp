@@ -66,6 +66,11 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.retracted = scheduler_.retractions;
   out.evicted_pages = scheduler_.evicted_pages;
   out.aborted = scheduler_.aborted;
+  out.verifications = scheduler_.verifications;
+  out.drafted_rows = scheduler_.drafted_rows;
+  out.drafted_tokens = scheduler_.drafted_tokens;
+  out.accepted_tokens = scheduler_.accepted_tokens;
+  out.accepted_by_place = scheduler_.accepted_by_place;
   out.numerics_errors = numerics_errors_.load(std::memory_order_relaxed);
   const auto now = Clock::now();
   if (busy_)

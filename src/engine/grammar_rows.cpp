@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace sluice {
+namespace {
+
+bool any_token(const TokenMask& mask) {
+  return std::ranges::any_of(mask.bits, [](std::uint32_t bits) { return bits != 0; });
+}
+
+}  // namespace
 
 void GrammarRows::add(const QueuedRequest& request) {
   if (!request.make_constraint) return;
@@ -23,13 +30,23 @@ std::vector<SampleInputs> GrammarRows::masks(const Step& step, int vocab_size) {
   std::vector<SampleInputs> inputs(step.dp.size());
   for (std::size_t group = 0; group < step.dp.size(); ++group) {
     const Batch& batch = step.dp[group];
+    std::vector<TokenMask>& masks = inputs[group].masks;
     for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
-      const LogitRow& row = batch.logit_rows[i];
-      if (!row.has_mask) continue;
-      TokenMask& mask = inputs[group].masks.emplace_back();
+      if (!batch.logit_rows[i].has_mask) continue;
+      TokenMask& mask = masks.emplace_back();
       mask.logit_row = static_cast<std::int32_t>(i);
       mask.bits.resize((static_cast<std::size_t>(vocab_size) + 31) / 32);
-      fill(batch.items[static_cast<std::size_t>(row.item)].sequence, mask);
+    }
+    for (std::size_t i = 0; i < masks.size();) {
+      const auto row = static_cast<std::size_t>(masks[i].logit_row);
+      const std::int32_t item = batch.logit_rows[row].item;
+      fill(batch.items[static_cast<std::size_t>(item)].sequence, masks[i]);
+      std::size_t end = i + 1;
+      while (end < masks.size() &&
+             batch.logit_rows[static_cast<std::size_t>(masks[end].logit_row)].item == item)
+        ++end;
+      fill_drafts(batch, row + 1, masks[i], std::span(masks).subspan(i + 1, end - i - 1));
+      i = end;
     }
   }
   return inputs;
@@ -48,13 +65,8 @@ void GrammarRows::fill(std::uint64_t sequence, TokenMask& mask) {
             "simplify it."});
     return all();
   }
-  const bool may_stop = row.num_tokens >= row.min_tokens;
-  const bool had_tokens =
-      std::ranges::any_of(mask.bits, [](std::uint32_t bits) { return bits != 0; });
-  if (!may_stop)
-    for (const std::int32_t token : row.stop_tokens)
-      mask.bits[static_cast<std::size_t>(token) / 32] &= ~(1u << (token % 32));
-  if (std::ranges::any_of(mask.bits, [](std::uint32_t bits) { return bits != 0; })) return;
+  const bool had_tokens = any_token(mask);
+  if (leaves_token(row, row.num_tokens, mask)) return;
   if (had_tokens)
     refuse(sequence, row,
            {400, "grammar_is_over", "",
@@ -66,6 +78,40 @@ void GrammarRows::fill(std::uint64_t sequence, TokenMask& mask) {
            {500, "grammar_dead_end", "",
             "No token of the model's vocabulary continues the output within its grammar."});
   all();
+}
+
+void GrammarRows::fill_drafts(const Batch& batch, std::size_t first, const TokenMask& before,
+                              std::span<TokenMask> masks) {
+  if (masks.empty()) return;
+  const auto item = static_cast<std::size_t>(batch.logit_rows[first].item);
+  const auto found = rows_.find(batch.items[item].sequence);
+  // What is refused or over is sampled no further.
+  bool follows = found != rows_.end() && !found->second.is_refused;
+  const TokenMask* last = &before;
+  std::size_t accepted = 0;
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    TokenMask& mask = masks[i];
+    const auto row = static_cast<std::size_t>(batch.logit_rows[first + i].row);
+    const std::int32_t draft = batch.token_ids[row];
+    follows = follows && last->allows(draft) && found->second.constraint->accept(draft);
+    if (follows) {
+      Row& of = found->second;
+      ++accepted;
+      follows = of.constraint->fill(mask.bits) &&
+                leaves_token(of, of.num_tokens + static_cast<int>(accepted), mask);
+    }
+    mask.is_skipped = !follows;
+    last = &mask;
+  }
+  if (accepted > 0) found->second.constraint->rollback(accepted);
+}
+
+// Takes the stop tokens out that may not come yet.
+bool GrammarRows::leaves_token(const Row& row, int num_tokens, TokenMask& mask) {
+  if (num_tokens < row.min_tokens)
+    for (const std::int32_t token : row.stop_tokens)
+      mask.bits[static_cast<std::size_t>(token) / 32] &= ~(1u << (token % 32));
+  return any_token(mask);
 }
 
 void GrammarRows::accept(std::span<const Event> events) {

@@ -5,7 +5,11 @@
 //   grammars.accept(events);                     // tokens of a committed step
 //
 // A row whose grammar leaves no token, or whose budget ran out, gets a mask of all tokens, so that
-// the step goes on for the others; its request is listed by take_refused(). One thread.
+// the step goes on for the others; its request is listed by take_refused().
+//
+// Rows of drafts get their masks as if the drafts before them had been accepted, which is taken
+// back. A draft that the grammar does not follow ends them: it and the rows behind it are skipped.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +52,12 @@ class GrammarRows {
     bool is_refused = false;
   };
   void fill(std::uint64_t sequence, TokenMask& mask);
+  // Masks of the rows of drafts [first, first + masks.size()) of an item. `before`: the mask of the
+  // row before them.
+  void fill_drafts(const Batch& batch, std::size_t first, const TokenMask& before,
+                   std::span<TokenMask> masks);
+  // Whether the mask has a token that may come after `num_tokens` others.
+  static bool leaves_token(const Row& row, int num_tokens, TokenMask& mask);
   void refuse(std::uint64_t sequence, Row& row, Fault fault);
 
   std::unordered_map<std::uint64_t, Row> rows_;  // by sequence_id

@@ -15,6 +15,8 @@ std::string_view mode_name(ForwardMode mode) {
       return "decode";
     case ForwardMode::kMixed:
       return "mixed";
+    case ForwardMode::kTargetVerify:
+      return "verify";
     case ForwardMode::kIdle:
       return "idle";
   }
@@ -23,15 +25,18 @@ std::string_view mode_name(ForwardMode mode) {
 
 std::string step_args(const Step& step) {
   std::size_t sequences = 0;
-  int tokens = 0, decode_rows = 0;
+  int prefill_tokens = 0, decode_rows = 0, drafts = 0;
   for (const Batch& batch : step.dp) {
     sequences += batch.items.size();
-    tokens += batch.num_tokens();
-    for (const BatchItem& item : batch.items) decode_rows += item.decode;
+    for (const BatchItem& item : batch.items) {
+      if (!item.decode) prefill_tokens += item.count;
+      if (item.decode) ++decode_rows, drafts += item.count - 1;
+    }
   }
-  return fmt::format(
-      R"({{"step":{},"mode":"{}","sequences":{},"prefill_tokens":{},"decode_rows":{}}})", step.id,
-      mode_name(step.dp.front().mode), sequences, tokens - decode_rows, decode_rows);
+  return fmt::format(R"({{"step":{},"mode":"{}","sequences":{},"prefill_tokens":{},)"
+                     R"("decode_rows":{},"drafts":{}}})",
+                     step.id, mode_name(step.dp.front().mode), sequences, prefill_tokens,
+                     decode_rows, drafts);
 }
 
 }  // namespace

@@ -58,6 +58,13 @@ struct Options {
   std::string prefill_attention_backend;   // of batches with prefill; empty: attention_backend
   std::string decode_attention_backend;    // of batches of decode rows; empty: attention_backend
   std::string mla_prefill = "absorb";      // absorb, auto
+  // Speculation (docs/speculation.md)
+  std::string speculative_algorithm = "NONE";  // a row of speculative/drafter_table.cpp
+  int speculative_num_draft_tokens = 0;        // rows of a verification; 0: by the method
+  int speculative_num_steps = 0;               // one less; 0: by the method
+  int speculative_ngram_min_match = 3;
+  int speculative_ngram_max_match = 12;
+  std::string speculative_config;  // vLLM's JSON, instead of the others; empty: none
   // Runtime
   std::string device = "auto";  // auto, cpu, cuda
   int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used

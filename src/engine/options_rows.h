@@ -16,6 +16,7 @@ namespace sluice {
 // In the order of --help.
 std::vector<OptionRow> model_option_rows();
 std::vector<OptionRow> memory_option_rows();
+std::vector<OptionRow> speculative_option_rows();
 std::vector<OptionRow> runtime_option_rows();
 std::vector<OptionRow> server_option_rows();
 std::vector<OptionRow> foreign_option_rows();

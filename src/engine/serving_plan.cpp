@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/speculation_choice.h"
+
 namespace sluice {
 namespace {
 
@@ -21,6 +23,9 @@ class Checks {
     if (served || fault_) return;
     fault_ = Fault{400, "invalid_value", std::string(option),
                    fmt::format(text, std::forward<Args>(args)...)};
+  }
+  void fail(const Fault& fault) {
+    if (!fault_) fault_ = fault;
   }
   const std::optional<Fault>& fault() const { return fault_; }
 
@@ -63,6 +68,8 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
+  out.rounds_experts = !on_cpu && is_dummy && out.quantization.has_value() &&
+                       out.compute == DType::kBF16 && options.quantization == "auto";
   out.int_fragments = !on_cpu && out.compute == DType::kBF16 && options.quantization != "none" &&
                       out.quantization != ops::Format::kFp8;
   out.keep_blocks =
@@ -122,8 +129,48 @@ SchedulePolicy policy_of(Checks& checks, const std::string& name) {
   return SchedulePolicy::kFcfs;
 }
 
+// What stands against speculation is said by name.
+SpeculationOptions speculation_of(Checks& checks, const Options& options, const ModelConfig& config,
+                                  bool on_cpu) {
+  Result<SpeculationOptions> chosen = choose_speculation(options);
+  if (!chosen.ok()) {
+    checks.fail(chosen.fault());
+    return {};
+  }
+  const SpeculationOptions out = std::move(chosen).value();
+  if (!out.is_on()) return out;
+  const std::string_view name = draft_method_row(out.method).name;
+  const std::string_view option = "speculative-algorithm";
+  checks.require(on_cpu, option,
+                 "--speculative-algorithm {} runs on a CPU only: a GPU's graphs of decode steps "
+                 "have one row for each sequence; add --device cpu, or give NONE",
+                 name);
+  checks.require(!config.recurrent, option,
+                 "--speculative-algorithm {} cannot serve {}: its recurrent layers keep one state "
+                 "for each sequence, which does not go back behind a wrong draft; give NONE",
+                 name, config.architecture);
+  checks.require(!config.fallback, option,
+                 "--speculative-algorithm {} cannot serve {}, which the Transformers plugin "
+                 "computes; give NONE",
+                 name, config.architecture);
+  if (out.method == DraftMethod::kNextn) {
+    const std::string refusal = draft_layer_refusal(config);
+    checks.require(refusal.empty(), option, "--speculative-algorithm {} is refused: {}", name,
+                   refusal);
+  }
+  checks.require(!options.rope_by_length, option,
+                 "--speculative-algorithm {} and --rope-by-length exclude each other: rotations "
+                 "would follow the number of drafts; leave one out",
+                 name);
+  checks.require(options.steps_in_flight <= 1, option,
+                 "--speculative-algorithm {} needs every token before the next step; {} steps in "
+                 "flight were asked for",
+                 name, options.steps_in_flight);
+  return out;
+}
+
 SchedulerOptions scheduler_options(Checks& checks, const Options& options, Device device,
-                                   std::int64_t context) {
+                                   std::int64_t context, const SpeculationOptions& speculation) {
   const bool gpu = device.kind != DeviceKind::kCpu;
   SchedulerOptions out;
   out.max_running_requests = options.max_running_requests > 0 ? options.max_running_requests
@@ -142,17 +189,20 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.policy = policy_of(checks, options.schedule_policy);
   out.schedule_conservativeness = options.schedule_conservativeness;
   out.disable_radix_cache = options.disable_radix_cache;
+  out.max_drafts = speculation.max_drafts;
+  out.make_drafter = make_drafter(speculation);
   out.hash_steps = false;  // one rank has nobody to compare with
   return out;
 }
 
-// Decode rows ride along with prefill tokens.
+// Decode rows and their drafts ride along with prefill tokens.
 Limits limits_of(const SchedulerOptions& scheduler) {
   const int prefill = scheduler.chunked_prefill_tokens > 0
                           ? scheduler.chunked_prefill_tokens
                           : std::max(scheduler.max_context, scheduler.max_prefill_tokens);
   return {.max_running_requests = scheduler.max_running_requests,
-          .max_step_tokens = prefill + scheduler.max_running_requests,
+          .max_step_tokens =
+              prefill + std::int64_t{scheduler.max_running_requests} * (1 + scheduler.max_drafts),
           .steps_in_flight = scheduler.max_steps_in_flight};
 }
 
@@ -221,7 +271,13 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .context_length = context_of(checks, options, config),
                        .rope_by_length = options.rope_by_length};
   check_numerics(checks, plan.numerics(), config, on_cpu);
-  plan.scheduler = scheduler_options(checks, options, machine.device, plan.context_length());
+  plan.speculation = speculation_of(checks, options, config, on_cpu);
+  if (plan.speculation.method == DraftMethod::kNextn) {
+    plan.runner.max_drafts = plan.speculation.max_drafts;
+    plan.runner.model.draft_layer = true;
+  }
+  plan.scheduler =
+      scheduler_options(checks, options, machine.device, plan.context_length(), plan.speculation);
   plan.runner.limits = limits_of(plan.scheduler);
   plan.runner.kv = kv_policy(options, machine.device);
   plan.runner.graphs = {.enabled = !options.disable_cuda_graph,

@@ -19,6 +19,7 @@
 #include "engine/options.h"
 #include "runtime/runner_options.h"
 #include "scheduler/scheduler.h"
+#include "speculative/drafter_table.h"
 
 namespace sluice {
 
@@ -34,6 +35,7 @@ struct ServingPlan {
   RunnerOptions runner;
   SchedulerOptions scheduler;  // without `groups`, which the model tells
   Loading loading;
+  SpeculationOptions speculation;
 
   const Numerics& numerics() const { return runner.model.numerics; }
   std::int64_t context_length() const { return runner.model.context_length; }

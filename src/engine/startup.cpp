@@ -86,6 +86,8 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   for (const EndToken& token : text.end_tokens) parts->generation.add_end(token);
   log_end_tokens(parts->generation.ends);
   parts->plan = resolve_or_throw(options, parts->config, read_machine(device));
+  if (parts->plan.speculation.is_on())
+    log_info("speculation: {}", describe(parts->plan.speculation));
   const Loading& loading = parts->plan.loading;
   WeightSource source =
       loading.dummy

@@ -1,4 +1,4 @@
-#include "layers/fp8_weights.h"
+#include "layers/weights/fp8_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "layers/int_weights.h"
+#include "layers/weights/int_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 
 #include "attention/forward_batch.h"
 #include "layers/norm.h"
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 #include "ops/packing.h"
 #include "tensor/context.h"
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "layers/weights/expert_fragments.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"
@@ -42,6 +43,9 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   const std::string gate = fmt::format("{}.weight", names.gate),
                     up = fmt::format("{}.weight", names.up),
                     down = fmt::format("{}.weight", names.down);
+  if (ExpertFragments(block, {gate, up, down}, {experts, hidden, width, share})
+          .load(moe.w13, moe.w2))
+    return;
   const Weights one = block.sub("experts", 0);
   take_experts(one, {gate, up}, {down}, experts, hidden, share.count,
                one.matrix_dtype({gate, up, down}), moe);
@@ -182,8 +186,9 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.count(), top_k = params.top_k;
   const ops::PreparedRows shape = ops::prepared_shape(ctx, w13, tokens);
-  const bool reads_f32 = shape.dtype == DType::kF32 || shared_gate.defined() ||
-                         (shared && ops::is_quantised(w13.format));
+  const bool are_numbers = shape.are_numbers(w13);
+  const bool reads_f32 =
+      shape.dtype == DType::kF32 || shared_gate.defined() || (shared && !are_numbers);
   const Tensor normed = reads_f32 ? ops::rows_of(ctx, x, DType::kF32) : Tensor{};
   const Tensor rows =
       shape.dtype == DType::kF32 ? normed : ctx.arena->take(shape.dtype, {tokens, shape.elements});
@@ -198,7 +203,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   ops::Residual extra{.hidden = {},
                       .branch = ctx.arena->take(DType::kF32, {tokens, router.dim(1)}),
                       .keeps_branch = true};
-  shared->forward(ctx, ops::is_quantised(w13.format) ? normed : rows, extra);
+  shared->forward(ctx, are_numbers ? rows : normed, extra);
   if (shared_gate.defined()) {
     const Tensor gate = ctx.arena->take(DType::kF32, {tokens, 1});
     ops::linear(ctx, normed, shared_gate, {}, gate);

@@ -1,7 +1,7 @@
 // Norms with their weights.
 #pragma once
 
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 #include "ops/fused.h"
 #include "ops/norm.h"
 

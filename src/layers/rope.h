@@ -19,7 +19,7 @@
 
 #include "attention/forward_batch.h"
 #include "config/model_config.h"
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 #include "tensor/context.h"
 
 namespace sluice {

@@ -11,6 +11,7 @@
 #include "layers/rope.h"
 #include "models/embed_head.h"
 #include "ops/elementwise.h"
+#include "ops/fused.h"
 #include "tensor/format.h"
 
 namespace sluice {
@@ -21,6 +22,15 @@ struct DecoderLayer {
   MlaAttention attention;
   Norm post_attention_norm;
   FeedForward feed_forward;
+};
+
+// Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2), with one layer: from the
+// state of position i and token i + 1 to token i + 2. Embedding and head are the model's.
+struct DraftLayer {
+  Norm embedding_norm, state_norm;
+  Linear projection;  // [hidden, 2 hidden]: of [embedding | state]
+  DecoderLayer layer;
+  Norm norm;
 };
 
 class DeepseekV2 final : public Model {
@@ -37,16 +47,29 @@ class DeepseekV2 final : public Model {
     check(kv_dtype_ != DType::kI8, "a cache of latents in int8");
     rotary_.place(root);
     ends_ = EmbeddingAndHead::load(root, config);
-    for (int i = 0; i < config.num_layers; ++i) {
-      const Weights layer = root.sub("model").sub("layers", i);
-      layers_.push_back(
-          {Norm::load(layer, "input_layernorm", config.hidden_size, config.rms_norm_eps, {}),
-           MlaAttention::load(
-               layer.sub("self_attn"), config, i,
-               {.expandable = options.mla_expandable, .index_hadamard = options.index_hadamard}),
-           Norm::load(layer, "post_attention_layernorm", config.hidden_size, config.rms_norm_eps,
-                      {}),
-           FeedForward::load(layer, config, config.layer(i), names)});
+    const MlaOptions mla{.expandable = options.mla_expandable,
+                         .index_hadamard = options.index_hadamard};
+    const auto load_norm = [&](const Weights& from, std::string_view name) {
+      return Norm::load(from, name, config.hidden_size, config.rms_norm_eps, {});
+    };
+    const auto load_layer = [&](const Weights& layer, int i) {
+      return DecoderLayer{load_norm(layer, "input_layernorm"),
+                          MlaAttention::load(layer.sub("self_attn"), config, i, mla),
+                          load_norm(layer, "post_attention_layernorm"),
+                          FeedForward::load(layer, config, config.layer(i), names)};
+    };
+    const Weights layers = root.sub("model");
+    for (int i = 0; i < config.num_layers; ++i)
+      layers_.push_back(load_layer(layers.sub("layers", i), i));
+    if (options.draft_layer) {
+      const Weights layer = layers.sub("layers", config.num_layers);
+      const std::int64_t hidden = config.hidden_size;
+      require(layer.has("eh_proj.weight", true),
+              "the checkpoint lacks its draft layer ({}); serve it without --speculative-algorithm",
+              layer.path("eh_proj.weight"));
+      draft_ = {load_norm(layer, "enorm"), load_norm(layer, "hnorm"),
+                Linear::load(layer, {{"eh_proj", hidden}}, 2 * hidden, Shard::kReplicated, false),
+                load_layer(layer, config.num_layers), load_norm(layer, "shared_head.norm")};
     }
     store_ = loader.take_store();
   }
@@ -66,17 +89,54 @@ class DeepseekV2 final : public Model {
     ends_.end(ctx, io, last);
   }
 
+  bool has_draft_layer() const override { return draft_.has_value(); }
+
+  // Source: transformers' MtpModel.
+  void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+             const DraftIO& io) override {
+    if (fb.num_tokens == 0) return;
+    const std::int64_t rows = fb.num_tokens, hidden = config_.hidden_size;
+    Arena::Scope scope(*ctx.arena);
+    const auto take = [&](std::int64_t columns) {
+      return ctx.arena->take(DType::kF32, {rows, columns});
+    };
+    const Tensor cos_sin = take(rotary_.dim());
+    rotary_.cos_sin(ctx, fb, cos_sin);
+    const Tensor topk =
+        topk_width() > 0 ? ctx.arena->take(DType::kI32, {rows, topk_width()}) : Tensor{};
+    const Tensor both = take(2 * hidden), half = take(hidden);
+    ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
+    ops::embedding(ctx, fb.input_ids, ends_.embedding, half);
+    draft_->embedding_norm.forward(ctx, half, half);
+    ops::convert(ctx, half, both.slice(1, 0, hidden));
+    draft_->state_norm.forward(ctx, io.states, half);
+    ops::convert(ctx, half, both.slice(1, hidden, hidden));
+    draft_->projection.forward(ctx, both, stream.hidden);
+    const DecoderLayer& layer = draft_->layer;
+    layer.attention.forward(ctx, fb, backend, cos_sin, layer.input_norm.of(ctx, stream), topk,
+                            stream);
+    layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+    ops::add_branch(ctx, stream);
+    draft_->norm.forward(ctx, stream.hidden, io.states);
+    const std::int64_t num_logits = fb.logit_rows.dim(0);
+    if (num_logits == 0) return;
+    const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
+    ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
+    ends_.head.forward(ctx, chosen, io.logits);
+  }
+
   std::vector<PageGroupSpec> kv_groups() const override {
     const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
     PlaneSpec latent{
         .name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
     PlaneSpec index_k =
         index_key_plane(index_dtype_, config_.indexer ? config_.indexer->head_dim : 0);
-    for (const DecoderLayer& layer : layers_) {
+    const auto add = [&](const DecoderLayer& layer) {
       latent.layers.push_back(layer.attention.layer);
-      if (!layer.attention.indexer) continue;
-      index_k.layers.push_back(layer.attention.layer);
-    }
+      if (layer.attention.indexer) index_k.layers.push_back(layer.attention.layer);
+    };
+    for (const DecoderLayer& layer : layers_) add(layer);
+    if (draft_) add(draft_->layer);
     PageGroupSpec full{{.name = "full", .retention = Retention::kFull, .span = 0}, {latent}};
     if (!index_k.layers.empty()) full.planes.push_back(index_k);
     return {full};
@@ -113,6 +173,7 @@ class DeepseekV2 final : public Model {
   DType kv_dtype_{}, index_dtype_{};
   EmbeddingAndHead ends_;
   std::vector<DecoderLayer> layers_;
+  std::optional<DraftLayer> draft_;
   WeightStore store_;
 };
 

@@ -125,9 +125,11 @@ void EmbeddingAndHead::end(Context& ctx, const StageIO& io, const LastLayer& las
   if (io.final_hidden.defined()) norm.forward(ctx, io.hidden, io.final_hidden);
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
   if (num_rows == 0) return;
-  // A decode step has a logit row for every token, in order.
+  // A step of decode rows and drafts has a logit row for every token, in order.
   const bool in_order =
-      !fb.query_rows.all() || (fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens);
+      !fb.query_rows.all() ||
+      ((fb.mode == ForwardMode::kDecode || fb.mode == ForwardMode::kTargetVerify) &&
+       num_rows == fb.num_tokens);
   const Tensor rows =
       in_order ? last.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
   if (!in_order) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);

@@ -34,6 +34,15 @@ struct StageIO {
   std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, one per entry of aux_layers
 };
 
+// Input and output of a draft layer: multi-token prediction, where the checkpoint has it. Row i of
+// the batch holds the state of a position, and in ForwardBatch::input_ids the token after it.
+struct DraftIO {
+  // [tokens, hidden] float32: states after the last norm; or those that an earlier call left, for
+  // the next depth. The layer leaves its own, after its norm.
+  Tensor states;
+  Tensor logits;  // [logit rows, vocab] float32: what follows the token of the row
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -43,6 +52,13 @@ class Model {
   // released. An empty batch (IDLE) is allowed and does nothing.
   virtual void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
                        StageIO& io) = 0;
+
+  // Whether draft() may be called: ModelOptions::draft_layer was set.
+  virtual bool has_draft_layer() const { return false; }
+  // Runs the draft layer over the batch, in cached rows of its own: layer num_layers of the pool.
+  // Temporary memory comes from ctx.arena.
+  virtual void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
+                     const DraftIO& io);
 
   // The planes that the model keeps per token. Constant.
   virtual std::vector<PageGroupSpec> kv_groups() const = 0;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "layers/rope.h"
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 #include "models/decoder.h"
 #include "models/deepseek_v2.h"
 #include "models/plugin.h"
@@ -77,6 +77,11 @@ constexpr std::array kRows = {
     Row{"GlmMoeDsaForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
     Row{"Glm4MoeLiteForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
 };
+
+// Their class has the layer that predicts the token after the next.
+constexpr std::array<std::string_view, 4> kDraftArchitectures = {
+    "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
+    "Glm4MoeLiteForCausalLM"};
 
 // Files of Qwen3-Next hold a layer that predicts the token after the next.
 bool recurrent_extra(const ModelConfig& config, std::string_view name) {
@@ -173,7 +178,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
   const Numerics& numerics = options.numerics;
   AttentionShape shape{
-      .num_layers = config.num_layers,
+      .num_layers = config.num_layers + (options.draft_layer ? 1 : 0),
       .mla = config.mla.has_value(),
       .index_topk = config.indexer ? config.indexer->topk : 0,
       .gemm_dtype = numerics.gemm(),
@@ -197,6 +202,20 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
     shape.index_dtype = numerics.index();
   }
   return shape;
+}
+
+void Model::draft(Context&, const ForwardBatch&, AttentionBackend&, const DraftIO&) {
+  fail(ErrorKind::kBug, "the model has no draft layer");
+}
+
+std::string draft_layer_refusal(const ModelConfig& config) {
+  if (config.fallback || row_of(config).load != &load_deepseek_v2)
+    return fmt::format("the draft layers of {} are not computed by this version; those of {} are",
+                       config.architecture, fmt::join(kDraftArchitectures, ", "));
+  if (config.num_nextn_predict_layers < 1)
+    return fmt::format("this {} has no draft layer (num_nextn_predict_layers is {})",
+                       config.architecture, config.num_nextn_predict_layers);
+  return {};
 }
 
 std::vector<std::string_view> model_architectures() {

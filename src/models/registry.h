@@ -5,13 +5,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "attention/registry.h"
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
-#include "layers/numerics.h"
+#include "layers/weights/numerics.h"
 #include "models/model.h"
 #include "tensor/context.h"
 
@@ -23,6 +24,7 @@ struct ModelOptions {
   bool mla_expandable = false;
   std::int64_t context_length = 0;  // maximum sequence length; 0: max_position_embeddings
   bool rope_by_length = false;      // rotations follow each sequence's length: see layers/rope.h
+  bool draft_layer = false;         // load the layer that predicts the token after the next
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };
 
@@ -32,6 +34,9 @@ struct ModelOptions {
 // shape or type.
 std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
                                   const WeightSource& source, const ModelOptions& options);
+
+// Why the model's own draft layer cannot be loaded; empty: it can.
+std::string draft_layer_refusal(const ModelConfig& config);
 
 // Error{kBadInput} names a dimension of the configuration that exceeds the limits of the kernels.
 void require_known_dimensions(const ModelConfig& config);

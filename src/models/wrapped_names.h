@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 
 namespace sluice {
 

@@ -170,7 +170,7 @@ void norm_route(Context& ctx, const NormedRows& x, const Weight& router, const T
   Arena::Scope scope(*ctx.arena);
   const Tensor logits = ctx.arena->take(DType::kF32, {x.count(), router.rows});
   if (row.norm_route != nullptr && is_norm_alone(x) && may_fuse(ctx) && are_few(rows) &&
-      next.is_row_major()) {
+      (next.is_row_major() || next.layout == Layout::kFragments)) {
     const Tensor normed = ctx.arena->take(DType::kF32, {x.count(), router.columns});
     expect_linear(ctx, normed, router, router_bias, logits);
     expect_route(ctx, logits, correction_bias, params, weights, ids);

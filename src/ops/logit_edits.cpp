@@ -32,6 +32,14 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_l
   on_device<cpu::adjust_logits, cuda::adjust_logits>(ctx, logit_edits, edit_lists, lengths, logits);
 }
 
+void mask_logits(Context& ctx, const Tensor& mask_of_row, const Tensor& masks,
+                 const Tensor& logits) {
+  expect(ctx, "mask_logits logits", logits, {-1, -1}, kFloat);
+  expect(ctx, "mask_logits mask_of_row", mask_of_row, {logits.dim(0)}, kIndex);
+  expect_dense(ctx, "mask_logits masks", masks, {-1, (logits.dim(1) + 31) / 32}, kIndex);
+  on_device<cpu::mask_logits, cuda::mask_logits>(ctx, mask_of_row, masks, logits);
+}
+
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
                          const Tensor& logit_edits, const Tensor& edit_lists, const Tensor& lengths,
                          const Tensor& sampled_rows) {

@@ -4,6 +4,7 @@
 //
 //   read_logprobs(ctx, logits, logit_edits, sampled_rows);            // from the raw logits
 //   adjust_logits(ctx, logit_edits, edit_lists, lengths, logits);
+//   mask_logits(ctx, mask_of_row, masks, logits);
 //   sample_tokens(ctx, logits, sample_rows, tokens);
 //   record_sampled_rows(ctx, tokens, logits, logit_edits, edit_lists, lengths, sampled_rows);
 //
@@ -29,6 +30,12 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits,  // [rows, sizeof(Lo
                    const Tensor& edit_lists,  // [slots, capacity, sizeof(LogitEdit)] u8
                    const Tensor& lengths,     // [slots] i32
                    const Tensor& logits);     // [rows, vocab] f32, changed in place
+
+// Row i may become the tokens of masks[mask_of_row[i]] alone: other finite logits become -infinity.
+// Bit t % 32 of word t / 32 is token t. -1: the row has no mask.
+void mask_logits(Context& ctx, const Tensor& mask_of_row,  // [rows] i32
+                 const Tensor& masks,                      // [masks, ceil(vocab / 32)] i32
+                 const Tensor& logits);                    // [rows, vocab] f32, changed in place
 
 // Stores the log-probability of tokens[i] in sampled_rows[i]. If logit_edits[i].remembers, also
 // counts the token in the slot's edits; if the list is full, a new token is not added. Does nothing

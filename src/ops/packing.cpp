@@ -4,6 +4,7 @@
 
 #include "ops/arguments.h"
 #include "ops/elementwise.h"
+#include "tensor/device.h"
 
 namespace sluice::ops {
 
@@ -27,6 +28,10 @@ Weight weight_form(const Context& ctx, Format format, DType input, std::int64_t 
   }
   fail(ErrorKind::kBadInput, "this device holds no weights of format {}{}",
        static_cast<int>(format), reasons);
+}
+
+bool multiplies_experts_in_fragments(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu || device_info(ctx.device).sm == 90;
 }
 
 std::int64_t packed_bytes(const Context& ctx, const Weight& w) {

@@ -16,6 +16,9 @@ namespace sluice::ops {
 // rows of `input`. Error{kBadInput} with the reason when there is none.
 Weight weight_form(const Context& ctx, Format format, DType input, std::int64_t group);
 
+// Whether the device multiplies experts in fragments. Of GPUs Hopper does.
+bool multiplies_experts_in_fragments(const Context& ctx);
+
 // Bytes of one matrix of w.rows x w.columns (and w.group) in w.layout, which is not kRows.
 std::int64_t packed_bytes(const Context& ctx, const Weight& w);
 

@@ -27,6 +27,8 @@ std::string_view in_groups(const Weight& w) {
 
 std::string_view in_fragments(const Weight& w) {
   if (w.input != DType::kBF16) return "fragments multiply rows of bfloat16";
+  if (w.format == Format::kFp8 && w.group != kFragmentColumns)
+    return "FP8 in fragments has groups of 128 columns";
   return w.group == 32 || w.group == 64 || w.group == kFragmentColumns
              ? ""
              : "fragments have groups of 32, 64 or 128 columns";
@@ -109,7 +111,8 @@ constexpr WeightOps fragments(DeviceKind device, Format format, std::string_view
           .packed_bytes = [](const Context&, const Weight& w) { return fragment_bytes(w); },
           .tile_rows = kFragmentRows,
           .panel_rows = kFragmentRows,
-          .linear = cpu::linear_fragments};
+          .linear = cpu::linear_fragments,
+          .experts = cpu::fused_experts_fragments};
 }
 constexpr WeightOps cpu_fragments(Format format, std::string_view name) {
   return fragments(DeviceKind::kCpu, format, name);
@@ -124,6 +127,7 @@ constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
                                  cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
                                  cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups),
+                                 cpu_fragments(Format::kFp8, "FP8 fragments"),
                                  cpu_fragments(Format::kInt8, "int8 fragments"),
                                  cpu_fragments(Format::kInt4, "int4 fragments"),
                                  cpu_fragments(Format::kInt4Zero, "int4 fragments with zeros")};
@@ -207,6 +211,8 @@ template <bool kBuilt>
 constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
   WeightOps row = fragments(DeviceKind::kCuda, format, name);
   row.linear = cuda::linear_fragments;
+  row.experts = cuda::fused_experts_fragments;
+  row.experts_add = cuda::experts_add_fragments;
   row.norm_linear = cuda::norm_linear_fragments;
   row.linear_add = cuda::linear_add_fragments;
   row.norm_gate_up = cuda::norm_gate_up_fragments;
@@ -222,6 +228,7 @@ std::span<const WeightOps> cuda_table() {
         cuda_bf16_rows<kBuilt>(),
         cuda_rows<kBuilt>(Format::kF16, "float16"),
         cuda_fp8<kBuilt>(),
+        cuda_fragments<kBuilt>(Format::kFp8, "FP8 fragments"),
         cuda_fragments<kBuilt>(Format::kInt8, "int8"),
         cuda_fragments<kBuilt>(Format::kInt4, "int4"),
         cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros")};

@@ -104,6 +104,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   Stopwatch plan;
   init_memory_pool();
   init_attention_backend();
+  if (options_.max_drafts > 0)
+    drafts_ = std::make_unique<DraftRunner>(draft_limits(), *model_, *attention_, ctx_);
   report("plan memory", plan.milliseconds(), plan_.describe());
 
   Stopwatch warm;
@@ -112,6 +114,13 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
          ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa))
                                               : describe(ctx_.device));
   if (ctx_.device.kind != DeviceKind::kCpu) record_graphs(report);
+}
+
+DraftLimits ModelRunner::draft_limits() const {
+  return {.batch = limits_,
+          .max_drafts = options_.max_drafts,
+          .hidden_size = config_.hidden_size,
+          .vocab_size = config_.vocab_size};
 }
 
 void ModelRunner::init_memory_pool() {
@@ -126,6 +135,10 @@ void ModelRunner::init_memory_pool() {
       BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
       4 * limits_.max_tokens * model_->topk_width() +
       4 * limits_.max_logit_rows * config_.vocab_size + Sampler::bytes(sampler_limits);
+  const std::int64_t final_bytes =
+      options_.max_drafts > 0 ? 4 * limits_.max_tokens * config_.hidden_size : 0;
+  if (options_.max_drafts > 0)
+    request.buffer_bytes += final_bytes + DraftRunner::bytes(draft_limits());
   request.available_bytes = device_info(ctx_.device).free_bytes;
   request.context_length = options_.model.context_length;
   request.limits = options_.limits;
@@ -138,8 +151,9 @@ void ModelRunner::init_memory_pool() {
   arena_ = std::make_unique<Arena>(plan_.activation_bytes, device);
   const std::int64_t hidden_bytes = 4 * limits_.max_tokens * config_.hidden_size;
   const std::int64_t topk_bytes = 4 * limits_.max_tokens * model_->topk_width();
-  activations_ =
-      Buffer(hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size, device);
+  activations_ = Buffer(
+      final_bytes + hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size,
+      device);
   if (device.kind != DeviceKind::kCpu)
     host_logits_ = Buffer::staging(4 * limits_.max_logit_rows * config_.vocab_size, device);
   hidden_ = activations_.tensor(DType::kF32, {limits_.max_tokens, config_.hidden_size});
@@ -148,6 +162,10 @@ void ModelRunner::init_memory_pool() {
         activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
   logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size},
                                 hidden_bytes + topk_bytes);
+  if (final_bytes > 0)
+    final_hidden_ = activations_.tensor(
+        DType::kF32, {limits_.max_tokens, config_.hidden_size},
+        hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size);
   std::vector<std::int64_t> pages = plan_.pages;
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
@@ -193,6 +211,8 @@ std::int64_t ModelRunner::measure_activations() {
     io.logits = io.logits.rows(0, some.logit_rows.dim(0));
     io.only_logits = true;
     model_->forward(ctx, some, *attention, io);
+    if (options_.max_drafts > 0)
+      model_->draft(ctx, some, *attention, {.states = io.hidden, .logits = io.logits});
   }
   return arena.peak_bytes();
 }
@@ -278,6 +298,7 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int laye
   io.hidden = hidden_.rows(0, fb.num_tokens);
   if (topk_indices_.defined()) io.topk_indices = topk_indices_.rows(0, fb.num_tokens);
   io.logits = logits_.rows(0, fb.logit_rows.dim(0));
+  if (final_hidden_.defined()) io.final_hidden = final_hidden_.rows(0, fb.num_tokens);
   model_->forward(ctx_, fb, *attention_, io);
 }
 
@@ -365,7 +386,12 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const auto logits_of = [&](std::int64_t first, std::int64_t count) {
     return host_logits(batch, first, count);
   };
-  sampler_->sample(ctx_, batch, inputs, logits_of, pending.sampling);
+  const Tensor logits = logits_.rows(0, buffers_->view().logit_rows.dim(0));
+  sampler_->sample(ctx_, batch, inputs, {logits, buffers_->sampling()}, logits_of,
+                   pending.sampling);
+  if (drafts_ && batch.num_tokens() > 0)
+    drafts_->run(batch, final_hidden_.rows(0, batch.num_tokens()),
+                 std::get<HostSampled>(pending.sampling).result);
 }
 
 BatchResult ModelRunner::collect(Pending pending) {

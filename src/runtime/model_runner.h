@@ -30,6 +30,7 @@
 #include "models/registry.h"
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
+#include "runtime/draft_runner.h"
 #include "runtime/memory_plan.h"
 #include "runtime/rank.h"
 #include "runtime/runner_options.h"
@@ -92,6 +93,7 @@ class ModelRunner {
   // edits where `has_edits`. `recorded` steps load their inputs themselves. `whole_logits`: the
   // batch wants no rows of logits but fb.logit_rows.
   void run_step(const ForwardBatch& fb, bool has_edits, bool recorded, bool whole_logits);
+  DraftLimits draft_limits() const;
   void copy_pages(const Batch& batch);
   // Rows [first, first + count) of the batch's logits, where the host reads them.
   Tensor host_logits(const Batch& batch, std::int64_t first, std::int64_t count);
@@ -116,9 +118,11 @@ class ModelRunner {
   std::unique_ptr<BatchBuffers> buffers_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null without graphs
   std::vector<std::int32_t>
-      spare_pages_;     // by group: a page behind the pool's that padding writes to
-  int layers_run_ = 0;  // of a step; fewer than all only while the runner is made
+      spare_pages_;      // by group: a page behind the pool's that padding writes to
+  Tensor final_hidden_;  // [max_step_tokens, hidden] float32; undefined without a draft layer
+  int layers_run_ = 0;   // of a step; fewer than all only while the runner is made
   std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<DraftRunner> drafts_;  // null without a draft layer
 };
 
 }  // namespace sluice

@@ -17,6 +17,7 @@ struct RunnerOptions {
   Limits limits;
   KvPolicy kv;
   GraphOptions graphs;  // on a GPU
+  int max_drafts = 0;   // tokens that the model's draft layer drafts; 0: it is not there
 };
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -56,17 +57,21 @@ void HostSampler::begin(const Batch& batch) {
   begin_rows(batch);
 }
 
+void expect_masks(const Batch& batch, const SampleInputs& inputs) {
+  auto next = inputs.masks.begin();
+  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    if (!batch.logit_rows[i].has_mask) continue;
+    check(next != inputs.masks.end() && next->logit_row == static_cast<std::int32_t>(i),
+          "logit row {} waits for a mask that did not come", i);
+    ++next;
+  }
+  check(next == inputs.masks.end(), "a mask for logit row {}", next->logit_row);
+}
+
 void HostSampler::begin_rows(const Batch& batch, const SampleInputs& inputs) {
   rows_.assign(batch.logit_rows.size(), {});
-  for (const TokenMask& mask : inputs.masks) {
-    const auto row = static_cast<std::size_t>(mask.logit_row);
-    check(row < rows_.size() && batch.logit_rows[row].has_mask, "a mask for logit row {}",
-          mask.logit_row);
-    rows_[row].mask = &mask;
-  }
-  for (std::size_t i = 0; i < rows_.size(); ++i)
-    check(!batch.logit_rows[i].has_mask || rows_[i].mask != nullptr,
-          "logit row {} waits for a mask that did not come", i);
+  for (const TokenMask& mask : inputs.masks)
+    rows_.at(static_cast<std::size_t>(mask.logit_row)).mask = &mask;
 }
 
 bool HostSampler::needs_host(const LogitRow& row, std::int32_t slot) const {
@@ -74,9 +79,8 @@ bool HostSampler::needs_host(const LogitRow& row, std::int32_t slot) const {
   // The device may know two tokens more than the host.
   const std::size_t edits =
       of.counts.size() + of.params.logit_bias.size() + of.params.stop_token_ids.size() + 2;
-  return !row.sample || row.want_hash || row.has_mask ||
-         row.num_top_logprobs > ops::kMaxTopLogprobs || of.repeats_biases ||
-         edits > static_cast<std::size_t>(kMaxEdits);
+  return !row.sample || row.want_hash || row.num_top_logprobs > ops::kMaxTopLogprobs ||
+         of.repeats_biases || edits > static_cast<std::size_t>(kMaxEdits);
 }
 
 bool HostSampler::any_needs_host(const Batch& batch) const {
@@ -154,15 +158,62 @@ void HostSampler::process(const Context& ctx, const Batch& batch, std::int32_t f
         "logit rows {} + {} of {}", first_row, logits.dim(0), rows_.size());
   if (ctx.dry_run) return;
   float* data = logits.ptr<float>();
-  const bool alone = logits.dim(0) == 1;
-  ctx.pool->parallel_for(logits.dim(0), [&](std::int64_t begin, std::int64_t end) {
+  const auto first = static_cast<std::size_t>(first_row);
+  const std::size_t last = first + static_cast<std::size_t>(logits.dim(0));
+  // Rows that may depend on each other are one worker's. Rows of a prompt never do.
+  item_begins_.clear();
+  for (std::size_t row = first; row < last; ++row)
+    if (row == first || !is_behind_draft(batch, row)) item_begins_.push_back(row);
+  item_begins_.push_back(last);
+  const auto count = static_cast<std::int64_t>(item_begins_.size()) - 1;
+  ctx.pool->parallel_for(count, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> scratch;
     for (std::int64_t i = begin; i < end; ++i) {
-      const LogitRow& row = batch.logit_rows[first_row + i];
-      process_row(row, slots_[batch.items[row.item].slot], data + i * vocab_size_, scratch,
-                  alone ? ctx.pool : nullptr, rows_[first_row + i]);
+      const std::size_t row = item_begins_[static_cast<std::size_t>(i)];
+      process_item(batch, row, item_begins_[static_cast<std::size_t>(i) + 1],
+                   data + static_cast<std::int64_t>(row - first) * vocab_size_, scratch,
+                   count == 1 ? ctx.pool : nullptr);
     }
   });
+}
+
+bool HostSampler::is_behind_draft(const Batch& batch, std::size_t row) const {
+  if (row == 0 || !batch.logit_rows[row].sample) return false;
+  const LogitRow& before = batch.logit_rows[row - 1];
+  return before.sample && before.item == batch.logit_rows[row].item;
+}
+
+void HostSampler::process_item(const Batch& batch, std::size_t begin, std::size_t end,
+                               float* logits, std::vector<float>& scratch, ThreadPool* pool) {
+  for (std::size_t i = begin; i < end; ++i, logits += vocab_size_) {
+    const LogitRow& row = batch.logit_rows[i];
+    Slot& slot = slots_[batch.items[row.item].slot];
+    RowResult& result = rows_[i];
+    const bool is_behind = is_behind_draft(batch, i);
+    if (is_behind) {
+      RowResult& before = rows_[i - 1];
+      const bool was_right = !before.is_skipped && !before.failed &&
+                             before.token == batch.token_ids[static_cast<std::size_t>(row.row)];
+      if (!was_right || (result.mask != nullptr && result.mask->is_skipped)) {
+        result.done = result.is_skipped = true;
+        continue;
+      }
+      remember(slot, before);
+    }
+    process_row(row, slot, logits, scratch, pool, result);
+    // The next step samples this position first, and says that it fails.
+    if (is_behind && result.failed) {
+      result.failed = false;
+      result.is_skipped = true;
+    }
+  }
+}
+
+void HostSampler::remember(Slot& slot, RowResult& row) {
+  if (std::exchange(row.is_remembered, true)) return;
+  slot.last_token = row.token;
+  ++slot.num_output;
+  if (slot.params.needs_history()) ++slot.counts[row.token];
 }
 
 void HostSampler::process_row(const LogitRow& row, const Slot& slot, float* logits,
@@ -249,13 +300,12 @@ BatchResult HostSampler::finish(const Batch& batch) {
       check(found.done, "logit row {} of {} was not processed", row, rows_.size());
       if (found.failed) {
         result.failed[item] = 1;
+      } else if (found.is_skipped) {
+        continue;
       } else if (batch.logit_rows[row].sample) {
         result.tokens.push_back(found.token);
         result.token_logprobs.push_back(std::move(found.logprobs));
-        Slot& slot = slots_[batch.items[item].slot];
-        slot.last_token = found.token;
-        ++slot.num_output;
-        if (slot.params.needs_history()) ++slot.counts[found.token];
+        remember(slots_[batch.items[item].slot], found);
       } else {
         result.prompt_logprobs.push_back(std::move(found.logprobs));
       }

@@ -52,6 +52,9 @@
 
 namespace sluice {
 
+// A bug unless the inputs have the masks of the rows with has_mask, and no others.
+void expect_masks(const Batch& batch, const SampleInputs& inputs);
+
 class HostSampler {
  public:
   // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries.
@@ -67,7 +70,8 @@ class HostSampler {
   void begin_rows(const Batch& batch, const SampleInputs& inputs = {});
   // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be
   // given once. logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens
-  // hold scratch values. At most one sampled row for a slot in a batch.
+  // hold scratch values. Rows come in their order. Of several sampled rows of an item, a later one
+  // counts if the row before it chose the later one's token; it sees that token in its slot.
   void process(const Context& ctx, const Batch& batch, std::int32_t first_row,
                const Tensor& logits);
   // Gathers the results in the order of items, and appends each chosen token to its slot.
@@ -112,6 +116,8 @@ class HostSampler {
   struct RowResult {
     bool done = false;
     bool failed = false;
+    bool is_skipped = false;     // behind a draft that was wrong
+    bool is_remembered = false;  // the slot knows the token
     std::int32_t token = -1;
     const TokenMask* mask = nullptr;
     RowLogprobs logprobs;
@@ -126,10 +132,17 @@ class HostSampler {
   void process_row(const LogitRow& row, const Slot& slot, float* logits,
                    std::vector<float>& scratch, ThreadPool* pool, RowResult& result) const;
   void adjust(const Slot& slot, float* logits) const;
+  // Whether the row follows another sampled row of its item.
+  bool is_behind_draft(const Batch& batch, std::size_t row) const;
+  // Rows [begin, end) of one item.
+  void process_item(const Batch& batch, std::size_t begin, std::size_t end, float* logits,
+                    std::vector<float>& scratch, ThreadPool* pool);
+  static void remember(Slot& slot, RowResult& row);
 
   const int vocab_size_;
   std::vector<Slot> slots_;
-  std::vector<RowResult> rows_;  // [logit rows of the batch]
+  std::vector<RowResult> rows_;           // [logit rows of the batch]
+  std::vector<std::size_t> item_begins_;  // rows of process() where an item begins, and their end
 };
 
 }  // namespace sluice

@@ -13,7 +13,7 @@ void set_replayed(SampleState& state) {
 
 bool has_device_edits(const SampleState& state) {
   const auto* device = std::get_if<DevicePending>(&state);
-  return device != nullptr && device->has_edits;
+  return device != nullptr && device->has_edits && !device->has_masks;
 }
 
 Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
@@ -24,13 +24,16 @@ Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
   device_edits_ = std::make_unique<DeviceLogitEdits>(
       limits.max_slots, limits.max_rows, DeviceLogitEdits::edits_of_slot(limits.vocab_size),
       limits.device, stream);
+  device_masks_ =
+      std::make_unique<DeviceMasks>(limits.max_rows, limits.vocab_size, limits.device, stream);
 }
 
 std::int64_t Sampler::bytes(const SamplerLimits& limits) {
   std::int64_t bytes = DeviceSampler::bytes(limits.max_slots, limits.max_rows);
   if (limits.keeps_tokens_on_device())
     bytes += DeviceLogitEdits::bytes(limits.max_slots, limits.max_rows,
-                                     DeviceLogitEdits::edits_of_slot(limits.vocab_size));
+                                     DeviceLogitEdits::edits_of_slot(limits.vocab_size)) +
+             DeviceMasks::bytes(limits.max_rows, limits.vocab_size);
   return bytes;
 }
 
@@ -42,7 +45,8 @@ SampleState Sampler::begin(const Batch& batch) {
   if (!fits || host_.any_needs_host(batch)) return HostPending{};
   const bool has_edits = device_edits_->wanted(batch, host_);
   if (has_edits) device_edits_->refresh(batch, host_);
-  return DevicePending{.has_edits = has_edits};
+  return DevicePending{.has_edits = has_edits,
+                       .has_masks = std::ranges::any_of(batch.logit_rows, &LogitRow::has_mask)};
 }
 
 RowInfo Sampler::row_info(const SampleState& state) const {
@@ -76,14 +80,27 @@ void Sampler::run(Context& ctx, const Tensor& logits, const SamplingTensors& row
     device_->keep(ctx, rows.logit_slots);
 }
 
-void Sampler::sample(const Context& ctx, const Batch& batch, const SampleInputs& inputs,
-                     const LogitsOf& logits_of, SampleState& state) {
+void Sampler::choose_masked(Context& ctx, const SampleInputs& inputs, const StepRows& step,
+                            bool has_edits) {
+  device_masks_->put(inputs, step.logits.dim(0));
+  if (has_edits) device_edits_->before(ctx, step.logits, step.rows.logit_edits);
+  device_masks_->apply(ctx, step.logits);
+  const Tensor tokens = device_->choose(ctx, step.logits, step.rows.sample_rows);
+  if (has_edits) device_edits_->after(ctx, tokens, step.logits, step.rows.logit_edits);
+  device_->keep(ctx, step.rows.logit_slots);
+}
+
+void Sampler::sample(Context& ctx, const Batch& batch, const SampleInputs& inputs,
+                     const StepRows& step, const LogitsOf& logits_of, SampleState& state) {
+  expect_masks(batch, inputs);
   if (const auto* device = std::get_if<DevicePending>(&state)) {
-    check(inputs.masks.empty(), "{} masks for a batch that the device samples",
-          inputs.masks.size());
     const Tensor sampled_rows = device->has_edits ? device_edits_->sampled_rows() : Tensor{};
-    state = device->is_replayed ? device_->send_replayed(batch, sampled_rows)
-                                : device_->send(batch, sampled_rows);
+    if (device->has_masks) {
+      if (device->is_replayed) device_->discard_replay();
+      choose_masked(ctx, inputs, step, device->has_edits);
+    }
+    state = device->is_replayed && !device->has_masks ? device_->send_replayed(batch, sampled_rows)
+                                                      : device_->send(batch, sampled_rows);
     return;
   }
   if (std::get<HostPending>(state).is_replayed) device_->discard_replay();

@@ -12,7 +12,8 @@
 // launched before. A rank with one step in flight on a CPU samples on the host alone.
 //
 // Logit edits of a row are, in this order: bias, bans, penalties, and a mask that comes with
-// SampleInputs. Rows with masks are sampled on the host.
+// SampleInputs. A step with masks is launched before they come, so the device edits its rows and
+// chooses behind the step, outside of a graph.
 //
 // State lives by slot, as sequences do on a device: parameters, the last token, how many tokens
 // were generated and, where penalties need it, how often each token occurred. The sampler appends
@@ -49,6 +50,7 @@
 #include "batch/sample_inputs.h"
 #include "batch/step_result.h"
 #include "sampling/device_logit_edits.h"
+#include "sampling/device_masks.h"
 #include "sampling/device_sampler.h"
 #include "sampling/host_sampler.h"
 #include "sampling/row_sampling.h"
@@ -75,6 +77,7 @@ struct HostPending {  // the host samples when sample() is called
 };
 struct DevicePending {     // the device samples behind the forward
   bool has_edits = false;  // or log-probabilities
+  bool has_masks = false;  // edits and choice wait for them
   bool is_replayed = false;
 };
 using DeviceSampled = std::shared_ptr<SampleResult>;
@@ -85,7 +88,7 @@ using SampleState = std::variant<HostPending, DevicePending, DeviceSampled, Host
 
 // The step was a graph.
 void set_replayed(SampleState& state);
-// Whether the rows are edited, or log-probabilities read, by the device.
+// Whether the device edits the rows, or reads log-probabilities, in the step.
 bool has_device_edits(const SampleState& state);
 
 class Sampler {
@@ -112,15 +115,24 @@ class Sampler {
 
   // Logits of rows [first, first + count) of the batch, in memory that the host reads.
   using LogitsOf = std::function<Tensor(std::int64_t first, std::int64_t count)>;
-  void sample(const Context& ctx, const Batch& batch, const SampleInputs& inputs,
+  // What run() had; it is read where the device samples rows with masks.
+  struct StepRows {
+    Tensor logits;  // [rows, vocab] f32, as the forward left them
+    SamplingTensors rows;
+  };
+  void sample(Context& ctx, const Batch& batch, const SampleInputs& inputs, const StepRows& step,
               const LogitsOf& logits_of, SampleState& state);
   BatchResult collect(SampleState state);
 
  private:
   const SamplerLimits limits_;
   HostSampler host_;
+  void choose_masked(Context& ctx, const SampleInputs& inputs, const StepRows& step,
+                     bool has_edits);
+
   std::unique_ptr<DeviceSampler> device_;  // this and the next: null where the host samples alone
   std::unique_ptr<DeviceLogitEdits> device_edits_;
+  std::unique_ptr<DeviceMasks> device_masks_;
 };
 
 }  // namespace sluice

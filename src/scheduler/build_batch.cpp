@@ -30,10 +30,12 @@ void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& fligh
 
   const bool mixed = !prefills_.empty() && !decodes_.empty();
   stats.last_mixed = stats.last_mixed || mixed;
+  const bool has_drafts = batch.token_ids.size() > batch.items.size();
   batch.mode = mixed                ? ForwardMode::kMixed
                : !prefills_.empty() ? ForwardMode::kExtend
-               : !decodes_.empty()  ? ForwardMode::kDecode
-                                    : ForwardMode::kIdle;
+               : decodes_.empty()   ? ForwardMode::kIdle
+               : has_drafts         ? ForwardMode::kTargetVerify
+                                    : ForwardMode::kDecode;
 }
 
 void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
@@ -46,13 +48,23 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   batch.items.push_back(
       {sequence_id(s.request.request.id, s.choice), s.slot, first, item.count, decode});
   batch.deterministic = batch.deterministic || s.request.request.deterministic;
-  if (first < s.num_known())
-    batch.token_ids.insert(batch.token_ids.end(), s.tokens.begin() + first, s.tokens.begin() + end);
+  const int known_end = std::min(end, s.num_known());
+  if (first < known_end)
+    batch.token_ids.insert(batch.token_ids.end(), s.tokens.begin() + first,
+                           s.tokens.begin() + known_end);
   else
     batch.token_ids.push_back(kTokenFromSlot);
+  if (decode) {
+    batch.token_ids.insert(batch.token_ids.end(), s.drafts.begin(),
+                           s.drafts.begin() + (item.count - 1));
+    s.drafts.clear();
+  } else if (options_.max_drafts > 0 && end < s.num_known()) {
+    batch.items.back().next_token = s.tokens[end];
+  }
   for (int g = 0; g < num_page_groups_; ++g) {
-    const auto pages =
-        s.pages[g].pages().first(static_cast<std::size_t>((end + kPageSize - 1) / kPageSize));
+    const std::span<const std::int32_t> all = s.pages[g].pages();
+    const auto num_pages = static_cast<std::size_t>((draft_end(end) + kPageSize - 1) / kPageSize);
+    const auto pages = all.first(std::min(all.size(), num_pages));
     batch.groups[g].pages.insert(batch.groups[g].pages.end(), pages.begin(), pages.end());
     batch.groups[g].offsets.push_back(static_cast<std::int32_t>(batch.groups[g].pages.size()));
   }
@@ -61,6 +73,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   StepInFlightItem& out = flight.emplace_back();
   out.sequence = &s;
   out.end = end;
+  out.decode = decode;
   out.snapshot = !decode && plan_snapshot(s, batch);
   if (s.needs_init) {
     s.needs_init = false;
@@ -87,17 +100,18 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                                   .want_hash = s.request.request.want_logits_hash});
     s.logprob_next = stop >= last ? -1 : std::max(s.logprob_next, stop);
   }
-  out.max_tokens = decode || (end == s.prefill_end && s.wants_token());
+  out.max_tokens = decode ? item.count : end == s.prefill_end && s.wants_token() ? 1 : 0;
   if (out.max_tokens > 0) {
     int top = s.params.num_top_logprobs;
     if (s.request.request.want_logits_hash) top = std::max(0, top);
-    batch.logit_rows.push_back({.item = index,
-                                .row = row + item.count - 1,
-                                .position = end,
-                                .sample = true,
-                                .num_top_logprobs = top,
-                                .want_hash = s.request.request.want_logits_hash,
-                                .has_mask = s.request.request.make_constraint != nullptr});
+    for (int i = item.count - out.max_tokens; i < item.count; ++i)
+      batch.logit_rows.push_back({.item = index,
+                                  .row = row + i,
+                                  .position = first + i + 1,
+                                  .sample = true,
+                                  .num_top_logprobs = top,
+                                  .want_hash = s.request.request.want_logits_hash,
+                                  .has_mask = s.request.request.make_constraint != nullptr});
     s.samples_in_flight += out.max_tokens;
   }
   s.planned = end;

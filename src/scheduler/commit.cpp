@@ -74,6 +74,7 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
   event.cached_tokens = s.request.cached_tokens;
   event.reused_tokens = std::max(0, s.reused_tokens);
   event.output_tokens = s.num_output();
+  event.drafts = s.draft_counts;
   if (finished == FinishReason::kNone) return Exit::kNone;
   s.over = true;
   finish(s.request, event, finished);
@@ -81,20 +82,12 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
 }
 
 // Takes the tokens in their order, up to the one that ends the sequence. Where fewer came than the
-// item has rows for, its last rows are computed again.
+// item has rows for, its last rows are computed again: their drafts were wrong.
 FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                                       const BatchResult& result, Event& event) {
   const std::span<const std::int32_t> tokens = result.tokens_of(index);
   const int missing = item.max_tokens - static_cast<int>(tokens.size());
   check(missing >= 0, "an item of at most {} tokens brought {}", item.max_tokens, tokens.size());
-  const bool has_logprobs = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (has_logprobs)
-      event.token_logprobs.push_back(
-          result.token_logprobs.at(static_cast<std::size_t>(result.token_offsets[index]) + i));
-    const FinishReason finished = append(s, tokens[i], event);
-    if (finished != FinishReason::kNone) return finished;
-  }
   if (missing > 0) {
     check(s.steps_in_flight == 0 && state_group_ < 0,
           "rows of a sequence are taken back while {} steps of it are in flight, or with a state",
@@ -102,7 +95,38 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
     s.planned -= missing;
     s.collected = s.planned;
   }
-  return FinishReason::kNone;
+  const bool has_logprobs = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
+  const int output_before = s.num_output();
+  FinishReason finished = FinishReason::kNone;
+  for (std::size_t i = 0; i < tokens.size() && finished == FinishReason::kNone; ++i) {
+    if (has_logprobs)
+      event.token_logprobs.push_back(
+          result.token_logprobs.at(static_cast<std::size_t>(result.token_offsets[index]) + i));
+    finished = append(s, tokens[i], event);
+  }
+  if (options_.max_drafts > 0) {
+    s.draft_counts.is_on = true;
+    const auto drafts = result.drafts_of(index);
+    s.drafts.assign(drafts.begin(), drafts.end());
+    // All tokens but the last confirm a draft.
+    const auto taken = static_cast<std::size_t>(s.num_output() - output_before);
+    if (item.decode)
+      count_drafts(s, item, std::min(taken, std::max<std::size_t>(tokens.size(), 1) - 1));
+  }
+  return finished;
+}
+
+void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted) {
+  const int drafted = item.max_tokens - 1;
+  ++s.draft_counts.verifications;
+  s.draft_counts.drafted += drafted;
+  s.draft_counts.accepted += static_cast<int>(accepted);
+  SchedulerStats& stats = shared_counters_.stats;
+  ++stats.verifications;
+  stats.drafted_rows += drafted > 0;
+  stats.drafted_tokens += drafted;
+  stats.accepted_tokens += static_cast<std::int64_t>(accepted);
+  for (std::size_t i = 0; i < accepted; ++i) ++stats.accepted_by_place.at(i);
 }
 
 void DpScheduler::count_prompt(const Sequence& s) {
@@ -220,6 +244,7 @@ void DpScheduler::fail(Sequence& s, std::vector<Event>& events) {
   event.cached_tokens = s.request.cached_tokens;
   event.reused_tokens = std::max(0, s.reused_tokens);
   event.output_tokens = s.num_output();
+  event.drafts = s.draft_counts;
   event.error = {
       503, "kv_exhausted", "",
       fmt::format("the KV cache cannot hold the {} tokens of this request", s.num_known() + 1)};
@@ -245,6 +270,7 @@ void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<E
     event.cached_tokens = request.cached_tokens;
     event.reused_tokens = s == nullptr ? 0 : std::max(0, s->reused_tokens);
     event.output_tokens = s == nullptr ? 0 : s->num_output();
+    if (s != nullptr) event.drafts = s->draft_counts;
     event.error = fault;
     finish(request, event, FinishReason::kAbort);
     if (s == nullptr) continue;

@@ -23,6 +23,7 @@ struct StepInFlightItem {
   int end = 0;         // tokens computed after it
   int max_tokens = 0;  // that it may bring: its rows of logits that are sampled
   int num_prompt_rows = 0;
+  bool decode = false;
   bool snapshot = false;  // this step writes the next of sequence->snapshots
 };
 
@@ -89,6 +90,8 @@ class DpScheduler {
   }
   int memory_end(const Sequence& s) const;
   Room make_room(Sequence& s, int end, std::vector<Event>& events);
+  int plan_drafts(Sequence& s);
+  int draft_end(int end) const;
   bool grow(Sequence& s, int end);
   bool ensure(int group, std::int64_t num_pages);
   void free_behind_window(Sequence& s);
@@ -108,6 +111,7 @@ class DpScheduler {
   FinishReason take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                            const BatchResult& result, Event& event);
   void count_prompt(const Sequence& s);
+  void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, Event& event, FinishReason reason);
   void publish(Sequence& s, int end, PageRef snapshot);

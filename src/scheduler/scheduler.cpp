@@ -22,6 +22,13 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.dp_size >= 1 && options.max_steps_in_flight >= 1 && options.max_context >= 1,
           "dp_size {}, max_steps_in_flight {} and max_context {} must be at least 1",
           options.dp_size, options.max_steps_in_flight, options.max_context);
+  require(options.max_drafts >= 0 && (options.max_drafts == 0 || options.max_steps_in_flight == 1),
+          "max_drafts is {} with {} steps in flight; drafts need 1, and are 0 or more",
+          options.max_drafts, options.max_steps_in_flight);
+  require(options.max_drafts == 0 || options.groups.empty() ||
+              options.groups.back().retention != Retention::kState,
+          "max_drafts is {}, and group {} is of states, which cannot be taken back; it must be 0",
+          options.max_drafts, options.groups.empty() ? "" : options.groups.back().name);
   require(!options.groups.empty(), "the model keeps neither pages nor states");
   for (const PageGroup& group : options.groups) {
     require(group.num_pages >= 1, "group {} has {} pages; it needs at least 1", group.name,
@@ -50,6 +57,8 @@ struct Scheduler::StepInFlight {
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(checked(std::move(options))), table_(std::make_unique<Table>()) {
+  table_->shared_counters.stats.accepted_by_place.resize(
+      static_cast<std::size_t>(options_.max_drafts));
   for (int dp = 0; dp < options_.dp_size; ++dp)
     groups_.push_back(std::make_unique<DpScheduler>(options_, table_->shared_counters));
 }

@@ -22,6 +22,11 @@
 // Pages are reserved for the longest outcome. A page is released only after every step that names
 // it is committed. A step is committed exactly once, in order.
 //
+// Speculation: a decode row is followed by up to `max_drafts` drafted tokens, in the same step. The
+// result brings as many tokens as drafts were right, and one more. The rows of wrong drafts are
+// computed again by later steps, in the same pages; the prefix cache never gets them. Drafts take
+// pages last, and only those that are free or cached: no step retracts a sequence for them.
+//
 // Pure host code: no clock, no threads, no device, no text. One thread. Throws Error{kBug} when the
 // caller breaks a rule (commits out of order), and Error{kBadInput} from the constructor for
 // impossible options.
@@ -38,6 +43,7 @@
 #include "batch/finish_reason.h"
 #include "batch/page_group.h"
 #include "batch/step_result.h"
+#include "batch/token_drafter.h"
 #include "cache/page_allocator.h"
 #include "scheduler/request.h"
 
@@ -64,6 +70,11 @@ struct SchedulerOptions {
   int dp_size = 1;
   int max_steps_in_flight = 1;
   bool disable_radix_cache = false;
+  // Drafts of a sequence in a step; 0: no speculation. With drafts one step is in flight, and no
+  // group is of states.
+  int max_drafts = 0;
+  // Makes what drafts the tokens of a choice; empty: drafts come with the results of steps.
+  DrafterMaker make_drafter = {};
   bool hash_steps = true;  // fill Step::hash, which several ranks compare
   // Page groups of each data-parallel group. Batch::groups has the same groups in the same order. A
   // state group comes last, and its entries are in Batch::state_slots. PageCopy::group counts all
@@ -91,7 +102,11 @@ struct SchedulerStats {
   std::int64_t prompt_tokens = 0, prompt_reused_tokens = 0;
   std::int64_t retractions = 0, evicted_pages = 0, tail_copies = 0, forks = 0;
   std::int64_t finished = 0, aborted = 0, failed = 0;  // choices
-  double new_token_ratio = 0;                          // the maximum over the groups
+  // Speculation: decode rows; those with drafts; drafts; and the drafts that became tokens, in all
+  // and by their place behind the known token.
+  std::int64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
+  std::vector<std::int64_t> accepted_by_place;
+  double new_token_ratio = 0;  // the maximum over the groups
 };
 
 class DpScheduler;

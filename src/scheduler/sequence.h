@@ -67,6 +67,7 @@ struct Sequence {
   int prefill_end = 0;  // tokens known at admission
   int planned = 0;      // tokens whose keys are computed once all planned steps are done
   int collected = 0;    // as `planned`, for committed steps
+  std::vector<std::int32_t> drafts;  // drafts at the tokens behind the known ones
   int samples_in_flight = 0;
   int steps_in_flight = 0;
   std::uint64_t last_step = 0;         // the last step that names the sequence
@@ -85,6 +86,8 @@ struct Sequence {
   int reused_tokens = -1;
   // the next prompt row whose log-probability is to be planned; -1: none
   int logprob_next = -1;
+  std::unique_ptr<TokenDrafter> drafter;  // null before its first use
+  DraftCounts draft_counts;
   int passed_over = 0;  // number of times that policy lpm took a later sequence first
 
   int num_known() const { return static_cast<int>(tokens.size()); }
@@ -139,6 +142,7 @@ inline void Sequence::reset_run() {
   snapshots.clear();
   lock.reset();
   planned = collected = snapshot_at = branch_at = 0;
+  drafts.clear();
   published = false;
 }
 

@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <deque>
 #include <optional>
-#include <random>
 #include <unordered_map>
 
 #include "base/build.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/testing/sim_model.h"
+#include "scheduler/testing/sim_options.h"
 #include "scheduler/testing/sim_truth.h"
 
 namespace sluice {
@@ -26,19 +26,20 @@ class Episode {
  public:
   Episode(std::uint64_t seed, int dp_size, Counts& counts)
       : random_(seed),
-        options_(random_options(dp_size)),
+        drawn_(sim::random_episode(random_, dp_size)),
+        options_(drawn_.options),
         scheduler_(options_),
         device_(options_),
         counts_(counts) {
-    for (int i = 0; i < 4; ++i) documents_.push_back(random_tokens(longest_));
+    for (int i = 0; i < 4; ++i) documents_.push_back(random_.tokens(drawn_.longest));
   }
 
   void run(int steps) {
     const SchedulerStats before = scheduler_.stats();
     const std::int64_t end = counts_.steps + steps;
     while (counts_.steps < end) {
-      if (chance(add_chance_) && live_.size() < max_live_) add();
-      if (chance(abort_chance_)) abort();
+      if (chance(drawn_.add_chance) && live_.size() < drawn_.max_live) add();
+      if (chance(drawn_.abort_chance)) abort();
       if (chance(0.001)) scheduler_.flush_cache();
       if (chance(0.01)) expire();
       advance();
@@ -68,85 +69,17 @@ class Episode {
   }
 
  private:
-  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
-  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  int between(int low, int high) { return random_.between(low, high); }
+  bool chance(double p) { return random_.chance(p); }
   template <class T>
   T one_of(std::initializer_list<T> values) {
-    return values.begin()[between(0, static_cast<int>(values.size()) - 1)];
-  }
-  std::vector<std::int32_t> random_tokens(int count) {
-    std::vector<std::int32_t> tokens(count);
-    for (std::int32_t& token : tokens) token = between(0, sim::kVocab - 1);
-    return tokens;
-  }
-
-  SchedulerOptions random_options(int dp_size) {
-    SchedulerOptions options;
-    longest_ = between(70, 330);
-    options.dp_size = dp_size;
-    options.max_context = longest_;
-    options.max_running_requests = between(dp_size == 1 ? 1 : 2, 8);
-    options.chunked_prefill_tokens = one_of({-1, 5, 17, 17, 30, 64, 64, 100});
-    options.max_prefill_tokens = between(50, 400);
-    options.max_queued_requests = between(1, 40);
-    options.policy =
-        one_of({SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority});
-    options.schedule_conservativeness = one_of({0.01, 0.01, 0.01, 0.3, 1.0, 2.0});
-    options.max_steps_in_flight = between(1, 3);
-    options.disable_radix_cache = chance(0.1);
-    options.hash_steps = chance(0.1);
-    const int alone = (longest_ + kPageSize - 1) / kPageSize;
-    const int full = between(std::max(1, alone - 1), alone + (chance(0.5) ? 2 : alone * 2));
-    const int window = between(1, alone * 2 + 2);
-    const PageGroup full_group{"full", Retention::kFull, 0, full};
-    const PageGroup window_group{"window", Retention::kWindow, between(2, 200), window};
-    const PageGroup chunk_group{"chunk", Retention::kChunk, one_of({64, 100, 128}), window};
-    const PageGroup state_group{"state", Retention::kState, 0, between(1, 12)};
-    switch (between(0, 9)) {
-      case 0:
-        options.groups = {full_group, window_group};
-        break;
-      case 1:
-        options.groups = {window_group};
-        break;
-      case 2:
-        options.groups = {full_group, chunk_group};
-        break;
-      case 3:
-        options.groups = {full_group, state_group};
-        break;
-      case 4:
-        options.groups = {full_group, window_group, state_group};
-        break;
-      case 5:
-        options.groups = {state_group};
-        break;
-      case 6:
-        options.groups = {full_group, window_group, chunk_group};
-        break;
-      default:
-        options.groups = {full_group};
-        break;
-    }
-    max_live_ = between(1, 6) * options.max_running_requests * dp_size;
-    add_chance_ = one_of({0.05, 0.2, 0.5, 0.9});
-    abort_chance_ = one_of({0.001, 0.002, 0.1, 0.5});
-    pressed_ = chance(0.4);
-    if (pressed_) {  // many long answers, little memory
-      options.max_running_requests = 8;
-      options.schedule_conservativeness = 0.01;
-      options.groups[0].num_pages = std::min<std::int64_t>(options.groups[0].num_pages, alone + 2);
-      max_live_ = 16u * static_cast<unsigned>(dp_size);
-      add_chance_ = 0.5;
-      abort_chance_ = 0.1;
-    }
-    return options;
+    return random_.one_of(values);
   }
 
   std::vector<std::int32_t> random_prompt() {
-    const int size = between(1, pressed_      ? longest_ / 4
-                                : chance(0.3) ? longest_ - 1
-                                              : longest_ / 2);
+    const int size = between(1, drawn_.pressed ? drawn_.longest / 4
+                                : chance(0.3)  ? drawn_.longest - 1
+                                               : drawn_.longest / 2);
     std::vector<std::int32_t> prompt = documents_[between(0, 3)];
     if (chance(0.2) && !past_.empty()) {  // the next turn of an old conversation
       const auto& old = past_[between(0, static_cast<int>(past_.size()) - 1)];
@@ -163,13 +96,14 @@ class Episode {
     request.id = next_id_++;
     request.prompt_ids = random_prompt();
     request.num_choices = chance(0.15) ? between(2, 4) : 1;
-    request.max_new_tokens = chance(0.03) ? 0 : between(1, pressed_ || chance(0.5) ? 300 : 20);
-    request.params.seed = random_();
+    request.max_new_tokens =
+        chance(0.03) ? 0 : between(1, drawn_.pressed || chance(0.5) ? 300 : 20);
+    request.params.seed = random_.word();
     request.priority = between(0, 2);
     request.cache_namespace = static_cast<std::uint64_t>(chance(0.1));
     request.ignore_eos = chance(0.2);
-    if (!pressed_ && chance(0.3)) request.eos_ids = {between(0, sim::kVocab - 1)};
-    if (chance(0.1)) request.params.stop_token_ids = random_tokens(between(1, 3));
+    if (!drawn_.pressed && chance(0.3)) request.eos_ids = {between(0, sim::kVocab - 1)};
+    if (chance(0.1)) request.params.stop_token_ids = random_.tokens(between(1, 3));
     if (chance(0.2)) request.params.min_new_tokens = between(1, 30);
     if (chance(0.15)) request.params.repetition_penalty = 1.1f;
     if (chance(0.1))
@@ -250,13 +184,17 @@ class Episode {
   void abort() {
     if (live_.empty()) return;
     // Requests in the middle of their prompt are rarest: more attempts for them.
-    const Stage wanted = one_of({Stage::kWaiting, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill,
-                                 Stage::kPrefill, Stage::kDecode, Stage::kInFlight});
+    const bool amid_drafts = options_.max_drafts > 0 && chance(0.6);
+    const Stage wanted =
+        amid_drafts ? Stage::kInFlight
+                    : one_of({Stage::kWaiting, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill,
+                              Stage::kPrefill, Stage::kDecode, Stage::kInFlight});
     auto it = std::ranges::find_if(
         live_, [&](const auto& entry) { return stage_of(entry.second) == wanted; });
     if (it == live_.end()) return;
     Live& live = it->second;
     ++counts_.aborted[static_cast<int>(wanted)];
+    counts_.aborted_drafts += wanted == Stage::kInFlight && live.drafts_in_flight;
     live.aborted = true;
     check(scheduler_.abort(it->first, events_), "a live request is unknown");
     scheduler_.check_invariants();
@@ -298,6 +236,7 @@ class Episode {
     }
     results_.emplace_back();
     device_.run(step, results_.back());
+    if (options_.max_drafts > 0) add_drafts(step, results_.back());
     steps_.push_back(std::move(step));
     take_events();
     return true;
@@ -309,8 +248,9 @@ class Episode {
                          : std::max({options_.max_prefill_tokens, options_.max_context,
                                      options_.max_running_requests}) +
                                options_.max_running_requests;
-    check(batch.num_tokens() == global_tokens && global_tokens <= most, "{} tokens, at most {}",
-          global_tokens, most);
+    const int drafts = options_.max_drafts * options_.max_running_requests;
+    check(batch.num_tokens() == global_tokens && global_tokens <= most + drafts,
+          "{} tokens, at most {} and {} drafts", global_tokens, most, drafts);
     bool decodes = false;
     int row = -1;
     for (const LogitRow& logits : batch.logit_rows) {
@@ -323,8 +263,46 @@ class Episode {
       Live* live = find(item.sequence >> 8);
       if (live == nullptr) continue;  // the request ended while steps were in flight
       ++live->steps_in_flight;
+      live->drafts_in_flight = item.decode && item.count > 1;
       live->computed = item.first + item.count;
     }
+  }
+
+  // Drafts of the tokens to come, as a draft layer would make them: right, wrong, or none.
+  void add_drafts(const Step& step, StepResult& result) {
+    for (std::size_t dp = 0; dp < step.dp.size(); ++dp) {
+      BatchResult& out = result.dp[dp];
+      out.draft_offsets.assign(1, 0);
+      out.drafts.clear();
+      for (std::size_t i = 0; i < step.dp[dp].items.size(); ++i) {
+        const BatchItem& item = step.dp[dp].items[i];
+        count_round(step.dp[dp], item, out.tokens_of(i).size());
+        const Live* live = find(item.sequence >> 8);
+        if (live != nullptr && !out.tokens_of(i).empty() && !chance(0.1)) {
+          const auto& truth = live->truths[item.sequence & 0xFF].tokens;
+          const int known = (item.decode ? item.first : item.first + item.count - 1) + 1 +
+                            static_cast<int>(out.tokens_of(i).size());
+          for (int d = between(0, options_.max_drafts + 2); d > 0; --d) {
+            const auto at = known - live->num_prompt +
+                            (static_cast<int>(out.drafts.size()) - out.draft_offsets.back());
+            const bool right =
+                std::cmp_less(at, truth.size()) && !chance(drawn_.wrong_draft_chance);
+            out.drafts.push_back(right ? truth[at] : between(0, sim::kVocab - 1));
+          }
+        }
+        out.draft_offsets.push_back(static_cast<std::int32_t>(out.drafts.size()));
+      }
+    }
+  }
+  void count_round(const Batch& batch, const BatchItem& item, std::size_t tokens) {
+    check(item.count == 1 || !item.decode || batch.mode == ForwardMode::kTargetVerify ||
+              batch.mode == ForwardMode::kMixed,
+          "drafts in a step of mode {}", static_cast<int>(batch.mode));
+    if (!item.decode || item.count == 1) return;
+    const auto drafts = static_cast<std::size_t>(item.count) - 1;
+    ++(tokens <= 1            ? counts_.none_accepted
+       : tokens == drafts + 1 ? counts_.all_accepted
+                              : counts_.some_accepted);
   }
 
   // The device here runs steps and copies in order; another device may not. So if a step writes a
@@ -426,12 +404,9 @@ class Episode {
     live_.erase(event.request);
   }
 
-  std::mt19937_64 random_;
-  int longest_ = 0;
-  std::size_t max_live_ = 0;
-  double add_chance_ = 0, abort_chance_ = 0;
-  bool pressed_ = false;
-  SchedulerOptions options_;
+  sim::Random random_;
+  const sim::EpisodeOptions drawn_;
+  const SchedulerOptions options_;
   Scheduler scheduler_;
   sim::Device device_;
   Counts& counts_;
@@ -477,15 +452,18 @@ TEST_P(Simulation, TokensAreThePlainModelsAndPagesAddUp) {
       "dp {}: {} steps ({} mixed), {} episodes, {} requests, {} choices finished, {} failed, {} "
       "refused\n"
       "  retractions {}, evicted pages {}, tail copies {}, forks {}, tokens from the cache {}\n"
-      "  aborted: waiting {}, prefill {}, decode {}, in flight {}\n",
+      "  aborted: waiting {}, prefill {}, decode {}, in flight {}\n"
+      "  drafts: all accepted {}, some {}, none {}, aborted {}\n",
       dp_size, counts.steps, counts.mixed, counts.episodes, counts.requests, counts.finished,
       counts.failed, counts.refused, counts.retractions, counts.evictions, counts.tail_copies,
       counts.forks, counts.hits, counts.aborted[0], counts.aborted[1], counts.aborted[2],
-      counts.aborted[3]);
+      counts.aborted[3], counts.all_accepted, counts.some_accepted, counts.none_accepted,
+      counts.aborted_drafts);
   EXPECT_GE(counts.steps, std::int64_t{kStepsAnEpisode} * share);
   for (std::int64_t count :
        {counts.retractions, counts.evictions, counts.tail_copies, counts.aborted[0],
-        counts.aborted[1], counts.aborted[2], counts.aborted[3]})
+        counts.aborted[1], counts.aborted[2], counts.aborted[3], counts.all_accepted,
+        counts.some_accepted, counts.none_accepted, counts.aborted_drafts})
     EXPECT_GE(count, kTimedBuild ? 10'000 : 100);
 }
 

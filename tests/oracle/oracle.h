@@ -132,6 +132,7 @@ void check_rows(Bench& bench);
 void check_gemms(Bench& bench);
 void check_fp8(Bench& bench);
 void check_int_weights(Bench& bench);
+void check_expert_fragments(Bench& bench);
 void check_attention(Bench& bench);
 void check_mla(Bench& bench);
 void check_experts(Bench& bench);

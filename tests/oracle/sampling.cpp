@@ -33,6 +33,15 @@ void check_edits(Bench& bench) {
         ops::as_logit_edits(logit_edits.host)[i] = of_row(static_cast<std::int32_t>(i));
       logit_edits.keep();
     };
+    const std::int64_t num_masks = (e.rows + 1) / 2;
+    Twin mask_of_row(bench, DType::kI32, {e.rows}),
+        masks(bench, DType::kI32, {num_masks, (e.n + 31) / 32});
+    mask_of_row.set([&](std::int64_t i, std::int64_t, std::int64_t) {
+      return i % 3 == 2 ? -1.0 : static_cast<double>((e.rows - 1 - i) % num_masks);
+    });
+    masks.set([](std::int64_t i, std::int64_t j, std::int64_t) {
+      return static_cast<double>((j * 0x9E37 + i * 0x79B9) % 0x7FFF * 0xFFFD);
+    });
     for (const bool ties : {false, true}) {
       logits.fill(51, 12);
       if (ties)  // and rows that are not finite
@@ -79,6 +88,9 @@ void check_edits(Bench& bench) {
                       ops::adjust_logits(ctx, logit_edits(ctx), edit_lists(ctx), lengths(ctx),
                                          logits(ctx));
                     });
+      bench.compare(
+          "mask_logits", label + (ties ? ", ties" : ""), {{&logits, kExact}},
+          [&](Context& ctx) { ops::mask_logits(ctx, mask_of_row(ctx), masks(ctx), logits(ctx)); });
       for (const int step : {0, 1}) {  // tokens of the edits, and others
         tokens.set([&](std::int64_t i, std::int64_t, std::int64_t) {
           return i == 2 ? -1.0

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "checkpoint/gguf/gguf_types.h"
 #include "checkpoint/tensors/convert.h"
 
 namespace sluice {
@@ -95,6 +96,12 @@ std::vector<std::unique_ptr<GgufFile>> open_parts(const std::string& path) {
   return files;
 }
 
+void refuse_unreadable(const GgufFile& file, const GgufTensor& tensor) {
+  require(tensor.unreadable.empty(),
+          "{}: the tensor {} has the type {}; {} can be read: take a file of one of these types",
+          file.name(), tensor.name, tensor.unreadable, kReadableTensorTypes);
+}
+
 }  // namespace
 
 GgufCheckpoint::GgufCheckpoint(const std::string& path)
@@ -108,13 +115,19 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path)
 std::vector<std::string> GgufCheckpoint::names() const {
   std::vector<std::string> names;
   names.reserve(entries_.size());
-  for (const GgufEntry& entry : entries_) names.push_back(entry.info.name);
+  for (const GgufEntry& entry : entries_)
+    if (entry.tensor->unreadable.empty()) names.push_back(entry.info.name);
   return names;
 }
 
 const TensorInfo* GgufCheckpoint::find(std::string_view name) const {
   const auto it = index_.find(name);
-  return it == index_.end() ? nullptr : &entries_[it->second].info;
+  if (it == index_.end()) return nullptr;
+  const GgufEntry& entry = entries_[it->second];
+  refuse_unreadable(*files_[static_cast<std::size_t>(entry.info.file)], *entry.tensor);
+  if (entry.second != nullptr)
+    refuse_unreadable(*files_[static_cast<std::size_t>(entry.second_file)], *entry.second);
+  return &entry.info;
 }
 
 std::uint64_t GgufCheckpoint::total_bytes() const {

@@ -57,6 +57,7 @@ std::int64_t GgufTensor::rows() const {
 }
 
 std::string_view GgufTensor::type_name() const {
+  if (!unreadable.empty()) return unreadable;
   return blocks ? block_type_name(*blocks) : dtype_name(dtype);
 }
 

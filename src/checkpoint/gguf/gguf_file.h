@@ -36,6 +36,8 @@ struct GgufTensor {
   std::vector<std::int64_t> shape;
   std::uint64_t offset = 0;  // from the start of the file
   std::uint64_t bytes = 0;
+  // The file's name of a type that cannot be read; then `dtype` means nothing and `bytes` is 0.
+  std::string unreadable = {};
 
   std::int64_t columns() const { return shape.back(); }
   std::int64_t rows() const;  // all extents but the last, multiplied

@@ -14,6 +14,7 @@ constexpr std::uint64_t kReadBytes = 1 << 20;  // bytes of the header per read
 constexpr std::uint64_t kMaxAlignment = 1 << 20;
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 constexpr std::uint32_t kVersion = 3;
+constexpr std::uint64_t kMaxValuesPerByte = 16;  // of a type that is not known here
 
 std::string printable(std::string_view text) {
   std::string out;
@@ -162,9 +163,20 @@ std::uint64_t GgufParser::read_tensor(std::uint64_t index) {
   const auto type = take<std::uint32_t>(what);
   const auto* row = std::find_if(std::begin(kGgufTensorTypes), std::end(kGgufTensorTypes),
                                  [&](const GgufTensorType& r) { return r.number == type; });
-  require(row != std::end(kGgufTensorTypes),
-          "{}: {} has the type {}; {} can be read: take a file of one of these types", file_.name_,
-          what, tensor_type_name(type), kReadableTensorTypes);
+  if (row == std::end(kGgufTensorTypes)) {
+    tensor.unreadable = tensor_type_name(type);
+    std::uint64_t values = 1;
+    bool too_many = false;
+    for (const std::int64_t extent : tensor.shape)
+      too_many |= __builtin_mul_overflow(values, static_cast<std::uint64_t>(extent), &values);
+    require(!too_many && values / kMaxValuesPerByte <= size_,
+            "{}: {} of [{}] has more values than the {} bytes of the file can hold; it is cut "
+            "short or damaged",
+            file_.name_, what, fmt::join(tensor.shape, ", "), size_);
+    const auto offset = take<std::uint64_t>(what);
+    file_.tensors_.push_back(std::move(tensor));
+    return offset;
+  }
   tensor.dtype = row->dtype;
   tensor.blocks = row->blocks;
   std::uint64_t columns = static_cast<std::uint64_t>(tensor.columns());

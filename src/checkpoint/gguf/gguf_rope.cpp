@@ -33,7 +33,7 @@ double nearest_whole(double value, double tolerance) {
 
 std::vector<float> read_divisors(const GgufFile& file, const GgufTensor& tensor) {
   require(tensor.shape.size() == 1 && tensor.dtype == DType::kF32 && !tensor.blocks &&
-              tensor.columns() <= kMaxDivisors,
+              tensor.unreadable.empty() && tensor.columns() <= kMaxDivisors,
           "{}: the tensor {} is {} with {} dimensions; a float32 vector of at most {} was expected",
           file.name(), tensor.name, tensor.type_name(), tensor.shape.size(), kMaxDivisors);
   std::vector<float> divisors(static_cast<std::size_t>(tensor.columns()));

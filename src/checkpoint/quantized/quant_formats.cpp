@@ -16,8 +16,7 @@ namespace {
 constexpr std::int64_t kReadWholeRowBytes = 2048;
 
 constexpr QuantFormat scaled(std::string_view name, std::string_view method,
-                             std::string_view format, std::string_view marker,
-                             decltype(QuantFormat::codes) codes = nullptr) {
+                             std::string_view format, std::string_view marker) {
   return {.name = name,
           .method = method,
           .format = format,
@@ -31,7 +30,7 @@ constexpr QuantFormat scaled(std::string_view name, std::string_view method,
           .columns_outside = false,
           .bind = bind_scaled,
           .widen = widen_scaled,
-          .codes = codes};
+          .codes = codes_of_bytes};
 }
 
 constexpr QuantFormat kFormats[] = {
@@ -40,7 +39,7 @@ constexpr QuantFormat kFormats[] = {
     scaled("fp8", "fbgemm_fp8", "", "_scale"),
     scaled("fp8", "modelopt", "", "_scale"),
     scaled("fp8", "compressed-tensors", "float-quantized", "_scale"),
-    scaled("int8", "compressed-tensors", "int-quantized", "_scale", codes_of_bytes),
+    scaled("int8", "compressed-tensors", "int-quantized", "_scale"),
     {.name = "packed integers",
      .method = "compressed-tensors",
      .format = "pack-quantized",

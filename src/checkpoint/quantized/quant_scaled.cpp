@@ -160,8 +160,15 @@ void codes_of_bytes(const Checkpoint& checkpoint, const QuantMatrix& matrix, con
       PartReader(checkpoint, *matrix.values)
           .bytes(first_row, tile.num_rows, tile.column, tile.num_columns);
   out.codes.resize(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i)
-    out.codes[i] = std::to_integer<std::uint8_t>(values[i] ^ std::byte{0x80});
+  const bool is_integer = matrix.values->dtype == DType::kI8;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto code = std::to_integer<std::uint8_t>(values[i]);
+    out.codes[i] = is_integer ? code ^ 0x80 : code;
+    require(is_integer || (code & 0x7F) != 0x7F,
+            "the tensor {} has NaN at element {} of the {} that were read; the checkpoint is "
+            "damaged",
+            matrix.values->name, i, values.size());
+  }
   const std::int64_t scale_rows = blocks_of(matrix.rows(), matrix.block_rows),
                      groups = blocks_of(matrix.columns(), matrix.block_columns);
   // The scale in two dimensions, whatever extents of 1 it has in the file.

@@ -1,11 +1,13 @@
 #include "checkpoint/gguf/gguf_checkpoint.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/testing/errors.h"
 #include "base/testing/folder.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "checkpoint/weight_source.h"
@@ -255,6 +257,24 @@ TEST(GgufCheckpoint, LatentProjectionInTwoIsPutTogether) {
     }
   }
   EXPECT_EQ(source.source->names(), std::vector<std::string>{name});
+}
+
+TEST(GgufCheckpoint, ATensorOfAnotherTypeIsRefusedOnlyIfItIsAskedFor) {
+  for (const auto& [type, says] : {std::pair(15u, "Q8_K"), std::pair(999u, "number 999")}) {
+    GgufWriter writer = header("qwen2");
+    writer.floats("output_norm.weight", {32}, counted(32))
+        .tensor("blk.0.attn_output.weight", {2, 32}, type, std::string(70, 'x'))
+        .floats("output.weight", {2, 32}, counted(64));
+    const Source source(writer);
+    EXPECT_THAT(source.source->names(),
+                testing::ElementsAre("model.norm.weight", "lm_head.weight"));
+    EXPECT_EQ(source.floats({.name = "lm_head.weight", .shape = {2, 32}}), counted(64));
+    const std::string message =
+        message_of([&] { source.source->find("model.layers.0.self_attn.o_proj.weight"); });
+    EXPECT_THAT(message, testing::HasSubstr("the tensor blk.0.attn_output.weight has the type"));
+    EXPECT_THAT(message, testing::HasSubstr(says));
+    EXPECT_THAT(message, testing::HasSubstr("IQ4_XS can be read"));
+  }
 }
 
 TEST(GgufCheckpoint, NamesOfTheOthers) {

@@ -45,6 +45,7 @@ PendingCompletion::PendingCompletion(
       if (!event.tokens.empty()) c.arrivals.push_back(std::chrono::steady_clock::now());
       c.cached_tokens = std::max(c.cached_tokens, event.cached_tokens);
       c.prompt_tokens = std::max(c.prompt_tokens, event.prompt_tokens);
+      c.drafts = event.drafts;
       if (event.finish != FinishReason::kNone) {
         c.finish = event.finish;
         c.matched_token = event.matched_token;

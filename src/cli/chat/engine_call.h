@@ -22,6 +22,7 @@ struct Completion {
   bool matched_stop_string = false;
   int cached_tokens = 0;
   int prompt_tokens = 0;
+  DraftCounts drafts;
   Fault error;                                                  // where finish is kError
   std::vector<std::chrono::steady_clock::time_point> arrivals;  // of each event that held tokens
 };

@@ -15,6 +15,7 @@
 #include "server/core/grammars.h"
 #include "server/core/model_text.h"
 #include "server/serve.h"
+#include "speculative/draft_counts.h"
 #include "text/parsers/stop_matcher.h"
 #include "text/tokenizer/detokenizer.h"
 
@@ -176,13 +177,14 @@ int run_generate(const Arguments& arguments) {
     fmt::print("\n");
     return 0;
   }
-  const Json meta = {
+  Json meta = {
       {"id", "0"},
       {"finish_reason", finish_json(done, stream ? stream->matched() : "", done.tokens.size())},
       {"prompt_tokens", done.prompt_tokens},
       {"completion_tokens", done.tokens.size()},
       {"cached_tokens", done.cached_tokens},
       {"e2e_latency", elapsed.count()}};
+  add_draft_counts(done.drafts, static_cast<int>(done.tokens.size()), meta);
   fmt::print("{}\n", dump_json({{"text", text}, {"output_ids", done.tokens}, {"meta_info", meta}}));
   return 0;
 }

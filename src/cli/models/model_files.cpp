@@ -73,6 +73,8 @@ std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
   const bool is_linear = part.name != "head" && part.name != "routed experts";
+  if (part.name == "routed experts")
+    return std::llround(static_cast<double>(part.matrices) * expert_bits / 8) + part.floats * 4;
   const double bits = part.name == "embedding" && !tied ? embedding_bits
                       : is_linear                       ? linear_bits
                                                         : product_bits;
@@ -130,6 +132,9 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     if (!held) form.products = dtype_name(plain);
   }
   form.linear_bits = linear_bits.value_or(form.product_bits);
+  // Experts in FP8 have a float32 for 128 columns of each row.
+  const bool keeps_fp8 = fp8 && config.quantization && config.quantization->is_fp8();
+  form.expert_bits = keeps_fp8 ? 8 + 32.0 / 128 : ints ? form.linear_bits : form.product_bits;
   if (form.linear_bits != form.product_bits)
     form.products += fmt::format(" in linear layers, {} in others", dtype_name(plain));
   return form;

@@ -25,13 +25,15 @@ struct StoredType {
 // weights that are not fetched yet, so they count as none.
 std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
 
-// How the weights will lie in memory under a plan, about (layers/weights.h says exactly how).
+// How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
+// how).
 struct WeightForm {
   // matrices of linear layers and experts, and the head: "int4 in groups of 32"
   std::string products;
   double product_bits = 0;    // of one element, scales included
   double embedding_bits = 0;  // of an embedding that is not the head
   double linear_bits = 0;     // of linear layers besides experts and the head
+  double expert_bits = 0;     // of routed experts that are stored one by one
 
   std::int64_t bytes(const WeightCount& part, bool tied) const;
   std::int64_t bytes(const ModelSize& size, bool tied) const;

@@ -75,6 +75,12 @@ void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const 
 // Of integer weights in fragments (kernels/types/int_fragments.h); x in bfloat16.
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                       const Tensor& out);
+void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                             const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                             const MoeWorkspace& workspace, const Tensor& out);
+void experts_add_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                           const Tensor& weights, const Tensor& ids, Activation activation,
+                           const MoeWorkspace& workspace, const Tensor& branch, const Tensor& sum);
 void linear_add_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                           const Tensor& branch, const Tensor& sum);
 void norm_linear_fragments(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,

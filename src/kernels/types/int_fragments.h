@@ -6,6 +6,7 @@
 //
 // x is bfloat16. The differences are exact in bfloat16, and the sums are float32.
 //
+//   kFp8        experts alone: e4m3 instead of q - z, which bfloat16 holds too; groups of 128
 //   kInt8       q - z in [-128, 127]; a byte holds q = difference + 128
 //   kInt4       z = 8
 //   kInt4Zero   z in [0, 15], of each group
@@ -14,12 +15,13 @@
 // other. A unit is one run of bytes:
 //
 //   codes    of each lane of a warp its fragments of m16n8k16, 16 bytes of all lanes together
-//   scales   float16 or bfloat16 (Weight::scale), [groups of the unit][16 rows]
+//   scales   float16 or bfloat16 (Weight::scale), kFp8: float32; [groups of the unit][16 rows]
 //   zeros    a byte each, [groups of the unit][16 rows]; kInt4Zero only
 //
-// Rows g and g + 8 are neighbours among the scales and zeros, as a lane needs both. Groups have 32,
-// 64 or 128 columns; the scale of a larger group is repeated. Rows and columns past the end are
-// zeros with scale 0.
+// w13 of experts has eight gate rows, then the eight up rows of the same columns, in each tile: so
+// one lane has both of a column. Rows g and g + 8 are neighbours among the scales and zeros, as a
+// lane needs both. Groups have 32, 64 or 128 columns; the scale of a larger group is repeated. Rows
+// and columns past the end are zeros with scale 0.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +34,12 @@ struct FragmentUnit {
   int bits = 4;
   bool has_zeros = false;
   int groups = 1;  // of a unit
+  int scale_bytes = 2;
 
   constexpr std::int64_t code_bytes() const { return kFragmentRows * kFragmentColumns * bits / 8; }
-  constexpr std::int64_t zeros_at() const { return code_bytes() + groups * kFragmentRows * 2; }
+  constexpr std::int64_t zeros_at() const {
+    return code_bytes() + groups * kFragmentRows * scale_bytes;
+  }
   constexpr std::int64_t bytes() const {
     return zeros_at() + (has_zeros ? groups * kFragmentRows : 0);
   }
@@ -44,7 +49,7 @@ struct FragmentUnit {
   // Place of a row of the unit among 16.
   static constexpr int place(int row) { return row % 8 * 2 + row / 8; }
   constexpr std::int64_t scale_at(int group, int row) const {
-    return code_bytes() + (group * kFragmentRows + place(row)) * 2;
+    return code_bytes() + (group * kFragmentRows + place(row)) * scale_bytes;
   }
   constexpr std::int64_t zero_at(int group, int row) const {
     return zeros_at() + group * kFragmentRows + place(row);
@@ -90,9 +95,10 @@ inline void put_fragment_codes(const FragmentUnit& form, const std::uint8_t* cod
 }
 
 constexpr FragmentUnit fragment_unit(Format format, std::int64_t group) {
-  return {.bits = format == Format::kInt8 ? 8 : 4,
+  return {.bits = format == Format::kInt8 || format == Format::kFp8 ? 8 : 4,
           .has_zeros = format == Format::kInt4Zero,
-          .groups = group >= kFragmentColumns ? 1 : static_cast<int>(kFragmentColumns / group)};
+          .groups = group >= kFragmentColumns ? 1 : static_cast<int>(kFragmentColumns / group),
+          .scale_bytes = format == Format::kFp8 ? 4 : 2};
 }
 constexpr FragmentUnit fragment_unit(const Weight& w) {
   return fragment_unit(w.format, w.group);
@@ -102,6 +108,13 @@ constexpr std::int64_t fragment_tiles(std::int64_t rows) {
 }
 constexpr std::int64_t fragment_units(std::int64_t columns) {  // of a tile
   return (columns + kFragmentColumns - 1) / kFragmentColumns;
+}
+// Rows of w13 of experts that are gate and up of column n.
+constexpr std::int64_t gate_row_of_fragments(std::int64_t n) {
+  return n / 8 * kFragmentRows + n % 8;
+}
+constexpr std::int64_t up_row_of_fragments(std::int64_t n) {
+  return gate_row_of_fragments(n) + 8;
 }
 inline std::int64_t fragment_bytes(const Weight& w) {
   return fragment_tiles(w.rows) * fragment_units(w.columns) * fragment_unit(w).bytes();

@@ -78,6 +78,8 @@ void read_logprobs(Context& ctx, const Tensor& logits, const Tensor& logit_edits
                    const Tensor& sampled_rows);
 void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_lists,
                    const Tensor& lengths, const Tensor& logits);
+void mask_logits(Context& ctx, const Tensor& mask_of_row, const Tensor& masks,
+                 const Tensor& logits);
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
                          const Tensor& logit_edits, const Tensor& edit_lists, const Tensor& lengths,
                          const Tensor& sampled_rows);

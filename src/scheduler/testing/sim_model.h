@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -176,14 +177,26 @@ class Device {
         state[0] = static_cast<std::uint64_t>(item.first + item.count);
         state[1] = last;
       }
+      // A sampled row behind another counts where that one chose its token.
+      bool has_token = false, follows = true;
       for (; next_logit < batch.logit_rows.size() &&
              batch.logit_rows[next_logit].item == static_cast<int>(i);
-           ++next_logit)
-        take_row(rank, batch, i, batch.logit_rows[next_logit], row, slot, out);
+           ++next_logit) {
+        const LogitRow& logits = batch.logit_rows[next_logit];
+        if (logits.sample && std::exchange(has_token, true))
+          follows = follows && out.failed[i] == 0 &&
+                    out.tokens.back() == batch.token_ids[logits.row] &&
+                    !is_broken(item, logits.position);
+        if (follows) take_row(rank, batch, i, logits, row, slot, out);
+      }
       row += item.count;
       out.token_offsets.push_back(static_cast<std::int32_t>(out.tokens.size()));
       out.prompt_offsets.push_back(static_cast<std::int32_t>(out.prompt_logprobs.size()));
     }
+  }
+
+  bool is_broken(const BatchItem& item, int position) const {
+    return std::ranges::count(broken, Broken{item.sequence, position}) > 0;
   }
 
   void take_row(Rank& rank, const Batch& batch, std::size_t i, const LogitRow& logits,
@@ -200,8 +213,7 @@ class Device {
       out.prompt_logprobs.push_back({logprob_of(read, logits.target), read, {}});
       return;
     }
-    for (const Broken& b : broken)
-      if (b == Broken{item.sequence, logits.position}) out.failed[i] = 1;
+    if (is_broken(item, logits.position)) out.failed[i] = 1;
     slot.last = choose(read, logits.position, slot.params, slot.history, slot.num_output);
     ++slot.num_output;
     slot.history += mix64(static_cast<std::uint64_t>(slot.last));

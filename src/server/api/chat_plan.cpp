@@ -3,6 +3,7 @@
 #include "server/api/chat_prompt.h"
 #include "server/api/prompts.h"
 #include "server/api/tool_choice.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "server/core/thinking_budget.h"
 #include "text/parsers/reasoning_parser.h"
@@ -11,16 +12,20 @@ namespace sluice {
 namespace {
 
 std::optional<Fault> add_budget(const ServedModel& model, const ChatPrompt& prompt,
-                                const GenerationFields& fields, Request& request) {
-  if (!fields.thinking_budget || model.reasoning_parser.empty()) return std::nullopt;
-  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
-  if (format.kind == ReasoningKind::kNone || format.kind == ReasoningKind::kAppend)
+                                GenerationFields& fields, Request& request) {
+  if (!fields.thinking_budget) return std::nullopt;
+  const auto ignore = [&fields]() -> std::optional<Fault> {
+    note_without_effect("thinking_token_budget", fields.ignored);
     return std::nullopt;
+  };
+  if (model.reasoning_parser.empty()) return ignore();
+  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
+  if (format.kind == ReasoningKind::kNone || format.kind == ReasoningKind::kAppend) return ignore();
   const ReasoningStart start =
       prompt.continues
           ? message_reasoning_start(prompt.text, prompt.continued, model.reasoning_parser)
           : reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
-  if (start == ReasoningStart::kBehind) return std::nullopt;
+  if (start == ReasoningStart::kBehind) return ignore();
   const std::optional<std::int32_t> close = model.tokenizer->token_id(format.close);
   if (format.kind == ReasoningKind::kChannels || !close)
     return unsupported("thinking_token_budget",

@@ -6,6 +6,7 @@
 #include "server/api/prompts.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
+#include "speculative/draft_counts.h"
 
 namespace sluice {
 namespace {
@@ -131,6 +132,7 @@ class NativeFormat : public ReplyFormat {
               {"cached_tokens", totals.cached_tokens[prompt]},
               {"queue_time", totals.queue_s},
               {"e2e_latency", std::chrono::duration<double>(end - totals.arrival).count()}};
+    add_draft_counts(totals.drafts[index], totals.completion_tokens[index], meta);
     if (set_.logprobs) {
       if (set_.logprob_start >= 0) {
         add_prompt_logprobs(prompt, meta);

@@ -8,11 +8,16 @@ namespace sluice {
 
 Json usage_json(const GenerationTotals& totals, int reasoning_tokens) {
   const int prompt = totals.total_prompt(), completion = totals.total_completion();
+  Json details{{"reasoning_tokens", reasoning_tokens}};
+  if (const DraftCounts drafts = totals.total_drafts(); drafts.is_on) {
+    details["accepted_prediction_tokens"] = drafts.accepted;
+    details["rejected_prediction_tokens"] = drafts.drafted - drafts.accepted;
+  }
   return Json{{"prompt_tokens", prompt},
               {"completion_tokens", completion},
               {"total_tokens", prompt + completion},
               {"prompt_tokens_details", {{"cached_tokens", totals.total_cached()}}},
-              {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens}}}};
+              {"completion_tokens_details", std::move(details)}};
 }
 
 Json AnswerHead::json(std::string_view object) const {

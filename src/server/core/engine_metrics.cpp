@@ -179,6 +179,45 @@ prometheus::MetricFamily kv_pages_family(const Labels& labels, const EngineStats
   return family;
 }
 
+// What speculation did, in the names of both engines.
+const StatRow kSglangDraftStats[] = {
+    {"sglang:spec_accept_length", "Tokens of a verification: accepted drafts and one more", false,
+     [](const EngineStats& s) {
+       return ratio(s.accepted_tokens + s.verifications, s.verifications);
+     }},
+    {"sglang:spec_accept_rate", "Drafts that became tokens, as a part of all, 0 to 1", false,
+     [](const EngineStats& s) { return ratio(s.accepted_tokens, s.drafted_tokens); }},
+};
+
+const StatRow kOwnDraftStats[] = {
+    {"sluice:verifications_total", "Decode rows computed while speculation is on", true,
+     [](const EngineStats& s) { return double(s.verifications); }},
+};
+
+const StatRow kVllmDraftStats[] = {
+    {"vllm:spec_decode_num_drafts_total", "Decode rows that had drafts", true,
+     [](const EngineStats& s) { return double(s.drafted_rows); }},
+    {"vllm:spec_decode_num_draft_tokens_total", "Drafts", true,
+     [](const EngineStats& s) { return double(s.drafted_tokens); }},
+    {"vllm:spec_decode_num_accepted_tokens_total", "Drafts that became tokens", true,
+     [](const EngineStats& s) { return double(s.accepted_tokens); }},
+};
+
+prometheus::MetricFamily accepted_by_place_family(const Labels& labels, const EngineStats& stats) {
+  prometheus::MetricFamily family;
+  family.name = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  family.help = "Drafts that became tokens, by their place behind the known token";
+  family.type = prometheus::MetricType::Counter;
+  for (std::size_t i = 0; i < stats.accepted_by_place.size(); ++i) {
+    prometheus::ClientMetric metric;
+    for (const auto& [name, value] : labels) metric.label.push_back({name, value});
+    metric.label.push_back({"position", std::to_string(i)});
+    metric.counter.value = static_cast<double>(stats.accepted_by_place[i]);
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
 // One figure by the values of a label.
 prometheus::MetricFamily split_family(const char* name, const char* help, bool counter,
                                       const Labels& labels, const char* label,
@@ -214,6 +253,7 @@ prometheus::MetricFamily process_metric(std::string name, std::string help,
 void add_sglang_metrics(const Labels& labels, const EngineStats& stats,
                         std::vector<prometheus::MetricFamily>& out) {
   add_stats(kSglangStats, labels, stats, out);
+  if (stats.has_speculation) add_stats(kSglangDraftStats, labels, stats, out);
 }
 
 void add_vllm_metrics(const Labels& labels, const EngineStats& stats,
@@ -230,11 +270,15 @@ void add_vllm_metrics(const Labels& labels, const EngineStats& stats,
                              {{"capacity", double(stats.queued)}, {"deferred", 0}}));
   out.push_back(step_tokens_family(labels, stats));
   out.push_back(cache_config_family(labels, stats));
+  if (!stats.has_speculation) return;
+  add_stats(kVllmDraftStats, labels, stats, out);
+  out.push_back(accepted_by_place_family(labels, stats));
 }
 
 void add_own_metrics(const Labels& labels, const EngineStats& stats,
                      std::vector<prometheus::MetricFamily>& out) {
   add_stats(kOwnStats, labels, stats, out);
+  if (stats.has_speculation) add_stats(kOwnDraftStats, labels, stats, out);
   out.push_back(kv_pages_family(labels, stats));
 }
 

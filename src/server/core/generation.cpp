@@ -33,6 +33,17 @@ int GenerationTotals::total_completion() const {
   return std::accumulate(completion_tokens.begin(), completion_tokens.end(), 0);
 }
 
+DraftCounts GenerationTotals::total_drafts() const {
+  DraftCounts total;
+  for (const DraftCounts& one : drafts) {
+    total.is_on = total.is_on || one.is_on;
+    total.verifications += one.verifications;
+    total.drafted += one.drafted;
+    total.accepted += one.accepted;
+  }
+  return total;
+}
+
 void append_event(std::string& events, std::string_view json) {
   events += "data: ";
   events.append(json);
@@ -78,6 +89,7 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
   totals_.cached_tokens.resize(plan_.prompts.size());
   totals_.queue_times.resize(plan_.prompts.size());
   totals_.completion_tokens.resize(num_indices);
+  totals_.drafts.resize(num_indices);
   for (std::size_t i = 0; i < num_indices; ++i) choices_.emplace_back(*model_->tokenizer, plan_);
   num_open_ = static_cast<int>(num_indices);
 }
@@ -174,6 +186,7 @@ void Generation::on_event(int prompt, Event&& event) {
 
   totals_.cached_tokens[prompt] = std::max(totals_.cached_tokens[prompt], event.cached_tokens);
   choice.reused_tokens = std::max(choice.reused_tokens, event.reused_tokens);
+  totals_.drafts[static_cast<std::size_t>(index)] = event.drafts;
   if (event.queue_s > 0) totals_.queue_times[prompt] = event.queue_s;
   if (prompt == 0 && event.queue_s > 0) totals_.queue_s = event.queue_s;
   if (!event.prompt_logprobs.empty())

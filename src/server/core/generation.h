@@ -41,6 +41,7 @@ struct GenerationTotals {
   std::vector<int> prompt_tokens;      // by prompt
   std::vector<int> cached_tokens;      // by prompt
   std::vector<int> completion_tokens;  // by index
+  std::vector<DraftCounts> drafts;     // by index
   double queue_s = 0;                  // of the first prompt
   std::vector<double> queue_times;     // by prompt
   std::chrono::steady_clock::time_point arrival{};
@@ -48,6 +49,7 @@ struct GenerationTotals {
   int total_prompt() const;
   int total_cached() const;
   int total_completion() const;
+  DraftCounts total_drafts() const;
 };
 
 // How a protocol writes what happens. Used on one I/O thread. Events are whole events of the

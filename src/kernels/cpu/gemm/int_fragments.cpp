@@ -3,6 +3,7 @@
 #include "kernels/types/int_fragments.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -12,6 +13,8 @@
 
 namespace sluice::cpu {
 namespace {
+
+using ops::Format;
 
 constexpr std::int64_t kRows = ops::kFragmentRows, kColumns = ops::kFragmentColumns;
 constexpr std::int64_t kLanes = 16;  // partial sums, so that the compiler vectorises
@@ -33,21 +36,26 @@ struct Unit {
   float scale[kRows][4];  // of each group of 32 columns or more
 };
 
-void read_unit(const std::uint8_t* from, const ops::FragmentUnit& form, DType scale_type,
-               Unit& unit) {
+void read_unit(const std::uint8_t* from, const ops::FragmentUnit& form, const Weight& w,
+               const std::array<float, 256>& e4m3, Unit& unit) {
   for (int r = 0; r < kRows; ++r) {
     for (int g = 0; g < form.groups; ++g) {
+      if (w.format == Format::kFp8) {
+        std::memcpy(&unit.scale[r][g], from + form.scale_at(g, r), 4);
+        continue;
+      }
       std::uint16_t bits;
       std::memcpy(&bits, from + form.scale_at(g, r), 2);
-      unit.scale[r][g] = scale_type == DType::kBF16 ? static_cast<float>(std::bit_cast<BF16>(bits))
-                                                    : static_cast<float>(std::bit_cast<F16>(bits));
+      unit.scale[r][g] = w.scale == DType::kBF16 ? static_cast<float>(std::bit_cast<BF16>(bits))
+                                                 : static_cast<float>(std::bit_cast<F16>(bits));
     }
     for (int c = 0; c < kColumns; ++c) {
       const auto [byte, shift] = form.code_at(r, c);
       const int q = from[byte] >> shift & ((1 << form.bits) - 1),
                 z = form.has_zeros ? from[form.zero_at(c * form.groups / kColumns, r)]
                                    : form.middle();
-      unit.value[r][c] = static_cast<float>(q - z);
+      unit.value[r][c] =
+          w.format == Format::kFp8 ? e4m3[static_cast<std::size_t>(q)] : static_cast<float>(q - z);
     }
   }
 }
@@ -76,6 +84,7 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
       values[static_cast<std::size_t>(m * width + k)] =
           at_column(x, m, w.order.defined() ? w.order.ptr<std::int32_t>()[k] : k);
   const ops::FragmentUnit form = fragment_unit(w);
+  const std::array<float, 256> e4m3 = ops::e4m3_values();
   const std::int64_t group = kColumns / form.groups;
   const auto* data = static_cast<const std::uint8_t*>(w.data.data);
   parallel(ctx, ops::fragment_tiles(w.rows), kRows * rows * width,
@@ -86,7 +95,7 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
                for (std::int64_t m = 0; m < rows; ++m)
                  std::fill_n(row<float>(out, m) + tile * kRows, count, 0.0f);
                for (std::int64_t u = 0; u < units; ++u) {
-                 read_unit(data + (tile * units + u) * form.bytes(), form, w.scale, unit);
+                 read_unit(data + (tile * units + u) * form.bytes(), form, w, e4m3, unit);
                  for (std::int64_t m = 0; m < rows; ++m) {
                    const float* from = values.data() + m * width + u * kColumns;
                    for (std::int64_t r = 0; r < count; ++r)

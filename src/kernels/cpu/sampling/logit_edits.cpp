@@ -78,6 +78,20 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_l
   });
 }
 
+void mask_logits(Context& ctx, const Tensor& mask_of_row, const Tensor& masks,
+                 const Tensor& logits) {
+  each_row(ctx, logits.dim(0), [&](std::int64_t i) {
+    const std::int32_t mask = mask_of_row.ptr<std::int32_t>()[i];
+    if (mask < 0) return;
+    const auto* const words = static_cast<const std::uint32_t*>(masks.at(mask).data);
+    const std::span<float> row = row_of(logits, i);
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    // NaN and +infinity stay: they fail the row.
+    for (std::size_t t = 0; t < row.size(); ++t)
+      if ((words[t / 32] >> (t % 32) & 1) == 0 && row[t] < kInfinity) row[t] = -kInfinity;
+  });
+}
+
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
                          const Tensor& logit_edits, const Tensor& edit_lists, const Tensor& lengths,
                          const Tensor& sampled_rows) {

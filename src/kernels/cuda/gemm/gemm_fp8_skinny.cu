@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     __syncthreads();
     if (!element.has_output(tile)) continue;
     const float row_factor = has_norm ? factor[m] : 1.0f;
-    element.scale = element.up_scale = row_factor;
+    element.scale_all(row_factor);
     if constexpr (!kInGroups) {
       const int n = tile * kPipelineRows + element.column;
       element.scale = row_factor * row_scale[m] * args.w.of[n];

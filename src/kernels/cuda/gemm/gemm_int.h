@@ -1,22 +1,29 @@
-// GEMMs with integer weights in fragments inside kernels/cuda (kernels/types/int_fragments.h).
+// GEMMs with weights in fragments inside kernels/cuda (kernels/types/int_fragments.h). kFp8:
+// experts alone.
 #pragma once
 
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/int_plan.h"
+#include "kernels/types/weight.h"
 
 namespace sluice::cuda {
+
+enum class IntKind : std::uint8_t { kInt4, kInt8, kFp8 };
 
 // Weights of a GEMM; GemmArgs::w is not read.
 struct IntWeights {
   const unsigned char* of = nullptr;
   const std::int32_t* order = nullptr;  // columns of x; null: in ascending order
-  int bits = 4;
+  IntKind kind = IntKind::kInt4;
   int units = 0;       // of a tile of 16 rows
   int unit_bytes = 0;  // a multiple of 16
   int groups = 1;      // of a unit
   bool has_zeros = false;
   bool in_bf16 = false;  // scales
 };
+
+// Of one matrix, or of the first one of a stack.
+IntWeights weights_of(const ops::Weight& w);
 
 // Few rows, bfloat16 or, with a norm, float32 (int_plan.h); fused operations as gemm_skinny() has
 // them.

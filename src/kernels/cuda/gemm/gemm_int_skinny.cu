@@ -12,8 +12,7 @@
 //   5. reduction.put    the warps' sums to shared memory
 //   6. element.store    epilogue: sum over the warps, scale, bias, activation or residual
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/gemm/gemm_int.h"
-#include "kernels/cuda/gemm/int_fragments.cuh"
+#include "kernels/cuda/gemm/int_pipeline.cuh"
 #include "kernels/cuda/gemm/skinny_output.cuh"
 
 namespace sluice::cuda {
@@ -95,98 +94,8 @@ __device__ inline float4 four_of(const T* x, const std::int32_t* order, int i) {
   return {widen(x[at.x]), widen(x[at.y]), widen(x[at.z]), widen(x[at.w])};
 }
 
-// 4. The pipeline of this warp. A stage has a unit of each part of a tile.
-template <int kBits, int kParts, int kStages>
-class UnitPipeline {
- public:
-  __device__ UnitPipeline(unsigned char* shared, const IntWeights& w)
-      : w_(w), bytes_(shared + threadIdx.x / kWarp * (kStages * kParts * w.unit_bytes)) {}
-
-  // from: the unit of part 0. Every issue, also an empty one, ends with commit().
-  __device__ void issue(const unsigned char* from, std::int64_t part) {
-    constexpr int kRounds = kCodeBytes<kBits> / (16 * kWarp);
-    const int lane = threadIdx.x % kWarp, rest = (w_.unit_bytes - kCodeBytes<kBits>) / 16;
-#pragma unroll
-    for (int p = 0; p < kParts; ++p) {
-      const unsigned char* unit = from + p * part + lane * 16;
-      const std::uint32_t to =
-          shared_address(bytes_) + (issue_at_ * kParts + p) * w_.unit_bytes + lane * 16;
-#pragma unroll
-      for (int j = 0; j < kRounds; ++j) cp_async_16(to + j * (16 * kWarp), unit + j * (16 * kWarp));
-      if (lane < rest) cp_async_16(to + kCodeBytes<kBits>, unit + kCodeBytes<kBits>);
-    }
-  }
-  __device__ void commit() {
-    cp_async_commit();
-    issue_at_ = issue_at_ + 1 == kStages ? 0 : issue_at_ + 1;
-  }
-  // Waits for the oldest unit that was not taken yet. Then the stage of the unit before it is free.
-  __device__ void await() {
-    cp_async_wait<kStages - 2>();
-    __syncwarp();
-  }
-
-  // sums += the oldest unit times x. x: the lane's row of its matrix in ldmatrix, at the unit.
-  __device__ void take(std::uint32_t x, PipelineSums<kParts, 1>& sums) {
-    const int lane = threadIdx.x % kWarp, g = lane / 4;
-    const unsigned char* stage = bytes_ + take_at_ * kParts * w_.unit_bytes;
-    float group_sums[kParts][2][4] = {};  // two chains of MMAs
-    FragmentZeros<kBits> zeros[kParts];
-#pragma unroll
-    for (int p = 0; p < kParts; ++p) zeros[p] = FragmentZeros<kBits>::middle();
-    uint4 codes[kParts];
-#pragma unroll
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      // A group has 1, 2 or 4 quarters.
-      const bool begins = (quarter * w_.groups & 3) == 0,
-                 ends = ((quarter + 1) * w_.groups & 3) == 0;
-      const int group = quarter * w_.groups >> 2;
-      std::uint32_t xs[4];
-      ldmatrix_x4(xs, x + quarter * 64);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const unsigned char* unit = stage + p * w_.unit_bytes;
-        const unsigned char* scales = unit + kCodeBytes<kBits> + group * (kUnitRows * 2);
-        if constexpr (kBits == 4) {
-          if (begins && w_.has_zeros)
-            zeros[p] = FragmentZeros<kBits>::at(
-                unit + kCodeBytes<kBits> + w_.groups * (kUnitRows * 2) + group * kUnitRows, g);
-        }
-        if (kBits == 8 || quarter % 2 == 0)
-          codes[p] = *reinterpret_cast<const uint4*>(
-              unit + ((kBits == 8 ? quarter : quarter / 2) * kWarp + lane) * 16);
-        std::uint32_t a[2][4];
-        if constexpr (kBits == 4) {
-          to_fragments(quarter % 2 == 0 ? codes[p].x : codes[p].z, zeros[p], a[0]);
-          to_fragments(quarter % 2 == 0 ? codes[p].y : codes[p].w, zeros[p], a[1]);
-        } else {
-          to_fragments(codes[p].x, codes[p].y, zeros[p], a[0]);
-          to_fragments(codes[p].z, codes[p].w, zeros[p], a[1]);
-        }
-        mma_m16n8k16(group_sums[p][0], a[0], xs[0], xs[1]);
-        mma_m16n8k16(group_sums[p][1], a[1], xs[2], xs[3]);
-        if (ends) {
-          const float2 scale = fragment_scales(scales, g, w_.in_bf16);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            sums.c[p][0][i] = fmaf(group_sums[p][0][i] + group_sums[p][1][i],
-                                   i < 2 ? scale.x : scale.y, sums.c[p][0][i]);
-            group_sums[p][0][i] = group_sums[p][1][i] = 0;
-          }
-        }
-      }
-    }
-    take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
-  }
-
- private:
-  const IntWeights& w_;
-  unsigned char* bytes_;
-  int issue_at_ = 0, take_at_ = 0;  // stages
-};
-
 // Grid: CTAs that take tiles of 16 rows of w in turn (two parts: 16 of gate and 16 of up).
-template <int kBits, int kParts, int kStages>
+template <IntKind kKind, int kParts, int kStages>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     int_skinny_kernel(const __grid_constant__ IntSkinnyArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -207,7 +116,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const int steps = warp < units ? (units - warp + kPipelineWarps - 1) / kPipelineWarps : 0;
   const std::int64_t tile_bytes = std::int64_t{units} * args.w.unit_bytes,
                      part_bytes = args.tiles * tile_bytes;
-  UnitPipeline<kBits, kParts, kStages> pipeline(shared, args.w);
+  UnitPipeline<kKind, kParts, kStages> pipeline(shared, args.w);
   int issued_tile = static_cast<int>(blockIdx.x), issued_step = 0;
   const unsigned char* from =
       args.w.of + issued_tile * tile_bytes + std::int64_t{warp} * args.w.unit_bytes;
@@ -273,7 +182,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     // turn before the last were read before this thread arrived at the last barrier.
     __syncthreads();
     if (!element.has_output(tile)) continue;
-    if (has_norm) element.scale = element.up_scale = factor[m];
+    if (has_norm) element.scale_all(factor[m]);
     element.store(reduction, turn, tile);  // 6.
     element.load(tile + ctas);
   }
@@ -288,20 +197,23 @@ void gemm_int_skinny(Context& ctx, const GemmArgs& gemm, const IntWeights& w,
                            .around = around,
                            .tiles = static_cast<int>(plan.tiles),
                            .x_stride = static_cast<int>(int_staged_stride(gemm.k))};
-  const auto launch = [&]<int kBits, int kParts, int kStages>() {
+  const auto launch = [&]<IntKind kKind, int kParts, int kStages>() {
     launch_dependent(
-        ctx, "skinny GEMM of integer weights", int_skinny_kernel<kBits, kParts, kStages>,
+        ctx, "skinny GEMM of weights in fragments", int_skinny_kernel<kKind, kParts, kStages>,
         dim3(static_cast<unsigned>(plan.blocks)), kPipelineThreads, plan.shared_bytes, args);
   };
-  const auto with_parts = [&]<int kBits, int kParts>() {
+  const auto with_parts = [&]<IntKind kKind, int kParts>() {
+    constexpr int kBits = kBitsOf<kKind>;
     if (plan.stages == kIntStages<kBits, kParts>)
-      return launch.template operator()<kBits, kParts, kIntStages<kBits, kParts>>();
-    launch.template operator()<kBits, kParts, kFewIntStages<kBits, kParts>>();
+      return launch.template operator()<kKind, kParts, kIntStages<kBits, kParts>>();
+    launch.template operator()<kKind, kParts, kFewIntStages<kBits, kParts>>();
   };
-  const bool gated = around.gated != nullptr;
-  if (w.bits == 4)
-    return gated ? with_parts.template operator()<4, 2>() : with_parts.template operator()<4, 1>();
-  return gated ? with_parts.template operator()<8, 2>() : with_parts.template operator()<8, 1>();
+  const auto with_kind = [&]<IntKind kKind>() {
+    return around.gated != nullptr ? with_parts.template operator()<kKind, 2>()
+                                   : with_parts.template operator()<kKind, 1>();
+  };
+  return w.kind == IntKind::kInt4 ? with_kind.template operator()<IntKind::kInt4>()
+                                  : with_kind.template operator()<IntKind::kInt8>();
 }
 
 }  // namespace sluice::cuda

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const Bf16* const x_rows = static_cast<const Bf16*>(a.x) + blockIdx.y * a.x_batch;
   if (has_one_norm) {
     row.normalise(static_cast<const float*>(a.x), k, staged, squares_of);
-    if (m == 0) element.scale = OneRowNorm::factor(squares_of, k, args.around.eps);
+    if (m == 0) element.scale_all(OneRowNorm::factor(squares_of, k, args.around.eps));
   } else if (has_norm) {
     normalise_rows(static_cast<const float*>(a.x), a.x_stride, rows, a.k, args.around.norm,
                    args.around.eps, staged, factor);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     // turn before the last were read before this thread arrived at the last barrier.
     __syncthreads();
     if (!element.has_output(tile)) continue;
-    if (has_norm && !has_one_norm) element.scale = factor[m];
+    if (has_norm && !has_one_norm) element.scale_all(factor[m]);
     element.store(reduction, turn, tile);  // 7.
     element.load(tile + ctas);
   }

@@ -1,37 +1,35 @@
-// Reading integer weights in fragments on a GPU; kernels/types/int_fragments.h defines the layout.
+// Reading weights in fragments on a GPU; kernels/types/int_fragments.h defines the layout.
 #pragma once
 
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/gemm/gemm_int.h"
 
 namespace sluice::cuda {
 
 inline constexpr int kUnitRows = 16, kFragmentUnitColumns = 128;
 inline constexpr int kUnitMmas = kFragmentUnitColumns / 16;
 
-template <int kBits>
-inline constexpr int kCodeBytes = kUnitRows * kFragmentUnitColumns * kBits / 8;  // of a unit
+template <IntKind kKind>
+inline constexpr int kBitsOf = kKind == IntKind::kInt4 ? 4 : 8;
+template <IntKind kKind>
+inline constexpr int kCodeBytes =
+    kUnitRows * kFragmentUnitColumns * kBitsOf<kKind> / 8;  // of a unit
+template <IntKind kKind>
+inline constexpr int kScaleBytes = kKind == IntKind::kFp8 ? 4 : 2;
 
-// What is subtracted from the codes of the rows g and g + 8 of a lane.
-template <int kBits>
-struct FragmentZeros;
-
-// Two bfloat16 that are 128 + z, for each row.
-template <>
-struct FragmentZeros<4> {
+// What is subtracted from nibbles of the rows g and g + 8 of a lane: two bfloat16 that are 128 + z,
+// for each row.
+struct FragmentZeros {
   std::uint32_t row[2];
 
   static __device__ FragmentZeros middle() { return {{0x43084308u, 0x43084308u}}; }
-  // zeros: those of a group, of neighbouring rows g and g + 8.
-  static __device__ FragmentZeros at(const unsigned char* zeros, int g) {
-    const std::uint32_t pair = *reinterpret_cast<const std::uint16_t*>(zeros + 2 * g);
+  // Those of a group of a unit, of neighbouring rows g and g + 8.
+  static __device__ FragmentZeros at(const unsigned char* unit, int groups, int group, int g) {
+    const std::uint32_t pair = *reinterpret_cast<const std::uint16_t*>(
+        unit + kCodeBytes<IntKind::kInt4> + groups * (kUnitRows * 2) + group * kUnitRows + 2 * g);
     return {{__byte_perm(pair, 0x43u, 0x4040), __byte_perm(pair, 0x43u, 0x4141)}};
   }
-};
-template <>
-struct FragmentZeros<8> {
-  static __device__ FragmentZeros middle() { return {}; }
-  static __device__ FragmentZeros at(const unsigned char*, int) { return {}; }
 };
 
 // a - b of two bfloat16; exact for integers of 8 bits.
@@ -45,12 +43,17 @@ __device__ inline std::uint32_t subtract_bf16(std::uint32_t a, std::uint32_t b) 
 #endif
   return out;
 }
+__device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0
+  return out;
+}
 
 // The fragments of one MMA: rows g and g + 8 of columns 2 t and 2 t + 8, each with its neighbour.
-// 4 bits: nibble i is the even column of register i, nibble i + 4 the odd one. A nibble in the
-// mantissa of 128 is 128 + q.
-__device__ inline void to_fragments(std::uint32_t word, const FragmentZeros<4>& zeros,
-                                    std::uint32_t (&a)[4]) {
+// Nibble i is the even column of register i, nibble i + 4 the odd one. A nibble in the mantissa of
+// 128 is 128 + q.
+__device__ inline void nibbles_to_fragments(std::uint32_t word, const FragmentZeros& zeros,
+                                            std::uint32_t (&a)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     std::uint32_t with_128;
@@ -61,27 +64,43 @@ __device__ inline void to_fragments(std::uint32_t word, const FragmentZeros<4>& 
   }
 }
 
-// 8 bits: bytes of registers 0 and 1, then those of 2 and 3. A byte in the mantissa of 2^23 is
-// 2^23 + q.
-__device__ inline void to_fragments(std::uint32_t low, std::uint32_t high, const FragmentZeros<8>&,
-                                    std::uint32_t (&a)[4]) {
-  constexpr float kMiddle = 8388608.0f + 128.0f;
+// Bytes of registers 0 and 1, then those of 2 and 3.
+template <IntKind kKind>
+__device__ inline void bytes_to_fragments(std::uint32_t low, std::uint32_t high,
+                                          std::uint32_t (&a)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t word = i < 2 ? low : high;
-    const float even =
-                    __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7650 + i % 2 * 2)) - kMiddle,
-                odd = __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7651 + i % 2 * 2)) - kMiddle;
-    // An integer of 8 bits has no other bits than those of its bfloat16.
-    a[i] = __byte_perm(__float_as_uint(even), __float_as_uint(odd), 0x7632);
+    if constexpr (kKind == IntKind::kInt8) {
+      // A byte in the mantissa of 2^23 is 2^23 + q.
+      constexpr float kMiddle = 8388608.0f + 128.0f;
+      const float even =
+                      __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7650 + i % 2 * 2)) - kMiddle,
+                  odd =
+                      __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7651 + i % 2 * 2)) - kMiddle;
+      // An integer of 8 bits has no other bits than those of its bfloat16.
+      a[i] = __byte_perm(__float_as_uint(even), __float_as_uint(odd), 0x7632);
+    } else {
+      // e4m3 in the high byte of each half. Its exponent has a bias of 7, that of bfloat16 127.
+      const std::uint32_t pair = __byte_perm(word, 0, i % 2 == 0 ? 0x1404 : 0x3424);
+      a[i] = multiply_bf16((pair & 0x80008000u) | (pair >> 4 & 0x07F007F0u), 0x7B807B80u);
+    }
   }
 }
 
-// Scales of neighbouring rows g and g + 8, in float32.
-__device__ inline float2 fragment_scales(const unsigned char* scales, int g, bool in_bf16) {
-  const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(scales + 4 * g);
-  if (in_bf16) return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
-  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+// Scales of a group of a unit, of neighbouring rows g and g + 8, in float32.
+template <IntKind kKind>
+__device__ inline float2 fragment_scales(const unsigned char* unit, int group, int g,
+                                         bool in_bf16) {
+  const unsigned char* from =
+      unit + kCodeBytes<kKind> + (group * kUnitRows + 2 * g) * kScaleBytes<kKind>;
+  if constexpr (kKind == IntKind::kFp8) {
+    return *reinterpret_cast<const float2*>(from);
+  } else {
+    const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(from);
+    if (in_bf16) return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+    return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+  }
 }
 
 }  // namespace sluice::cuda

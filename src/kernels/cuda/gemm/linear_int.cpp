@@ -17,18 +17,6 @@ int sm_of(const Context& ctx) {
   return ctx.cuda == nullptr ? 80 : ctx.cuda->info().sm;
 }
 
-IntWeights weights_of(const Weight& w) {
-  const ops::FragmentUnit unit = fragment_unit(w);
-  return {.of = static_cast<const unsigned char*>(w.data.data),
-          .order = w.order.defined() ? w.order.ptr<std::int32_t>() : nullptr,
-          .bits = unit.bits,
-          .units = static_cast<int>(ops::fragment_units(w.columns)),
-          .unit_bytes = static_cast<int>(unit.bytes()),
-          .groups = unit.groups,
-          .has_zeros = unit.has_zeros,
-          .in_bf16 = w.scale == DType::kBF16};
-}
-
 // out: undefined, float32, or bfloat16.
 GemmArgs gemm_args(const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& out) {
   return {.x = x.data,
@@ -74,7 +62,7 @@ void skinny(Context& ctx, const GemmArgs& args, const Weight& w, const RowsAroun
         plan_int_skinny({.m = part.m,
                          .n = part.n,
                          .k = part.k,
-                         .bits = weights.bits,
+                         .bits = fragment_unit(w).bits,
                          .unit_bytes = weights.unit_bytes,
                          .gated = around.gated != nullptr,
                          .num_sms = ctx.cuda == nullptr ? 1 : ctx.cuda->info().num_sms,
@@ -122,6 +110,20 @@ bool fuses(const Weight& w, Activation activation, const Tensor& out) {
 }
 
 }  // namespace
+
+IntWeights weights_of(const Weight& w) {
+  const ops::FragmentUnit unit = fragment_unit(w);
+  return {.of = static_cast<const unsigned char*>(w.data.data),
+          .order = w.order.defined() ? w.order.ptr<std::int32_t>() : nullptr,
+          .kind = w.format == ops::Format::kFp8 ? IntKind::kFp8
+                  : unit.bits == 4              ? IntKind::kInt4
+                                                : IntKind::kInt8,
+          .units = static_cast<int>(ops::fragment_units(w.columns)),
+          .unit_bytes = static_cast<int>(unit.bytes()),
+          .groups = unit.groups,
+          .has_zeros = unit.has_zeros,
+          .in_bf16 = w.scale == DType::kBF16};
+}
 
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                       const Tensor& out) {

@@ -26,6 +26,8 @@ struct OutputElement {
   float bias = 0, up_bias = 0;
   float scale = 1, up_scale = 1;  // of the sums
 
+  __device__ __forceinline__ void scale_all(float by) { scale = up_scale = by; }
+
   __device__ __forceinline__ bool has_output(int tile) const {
     return m < rows && tile * kPipelineRows + column < a.n;
   }

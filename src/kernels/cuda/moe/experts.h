@@ -28,6 +28,11 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
                   const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                   const MoeWorkspace& workspace, const Tensor& out);
 
+// Pairs (token, expert), numbered token * top_k + j, by expert and ascending within an expert:
+// order [pairs]. Those of expert e are from begin[e] to begin[e + 1]. -1 has no expert. On Hopper.
+void sort_expert_pairs(Context& ctx, const Tensor& ids, int experts, std::int32_t* begin,
+                       std::int32_t* order);
+
 // out[t] = sum over j of weights[t, j] down[t * top_k + j], in ascending order of j. Pairs with id
 // -1 are left out.
 void sum_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,

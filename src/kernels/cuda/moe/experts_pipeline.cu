@@ -9,16 +9,15 @@
 #include "kernels/cuda/common/shared_memory.h"
 #include "kernels/cuda/gemm/weight_pipeline.cuh"
 #include "kernels/cuda/moe/experts.h"
+#include "kernels/cuda/moe/experts_chosen.cuh"
 #include "kernels/cuda/moe/experts_plan.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kMaxTokens = ops::kMaxFusedRows;
-constexpr int kMaxPairs = 64;
+constexpr int kMaxTokens = kMaxChosenTokens, kMaxPairs = kMaxChosenPairs;
 constexpr std::int64_t kMaxRowBytes = 112 << 10;  // rows of x in shared memory
 constexpr std::int64_t kDeclaredBytes = 4 << 10;  // upper bound of the static shared memory
-static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
 
 // Strides in elements. w of gate/up: per expert n gate rows, then n up rows.
 struct PipelineExpertArgs {
@@ -34,56 +33,6 @@ struct PipelineExpertArgs {
   bool gelu = false;
 };
 
-// The experts that a batch chose, in ascending order, and the pairs of each.
-struct Chosen {
-  std::uint32_t bits[ops::kMaxExperts / kWarp];
-  int count;
-  std::int32_t expert[kMaxPairs];
-  std::int8_t pair[kMaxPairs][kMaxTokens];  // token * top_k + j, or -1
-};
-
-// 1. All threads of the CTA call, with at least kMaxPairs of them.
-__device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
-  const int pairs = a.tokens * a.top_k, p = threadIdx.x;
-  // A thread for each pair.
-  std::int32_t id = -1;
-  if (p < pairs) {
-    id = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
-    if (id < -1 || id >= a.experts) __trap();
-  }
-  for (int i = p; i < ops::kMaxExperts / kWarp; i += blockDim.x) chosen.bits[i] = 0;
-  for (int i = p; i < kMaxPairs * kMaxTokens; i += blockDim.x)
-    chosen.pair[i / kMaxTokens][i % kMaxTokens] = -1;
-  __syncthreads();
-  // One token: the router gives ascending ids, so a ballot of one warp finds all places.
-  if (a.tokens == 1 && pairs <= kWarp) {
-    if (p < kWarp) {
-      const unsigned votes = __ballot_sync(kAllLanes, id >= 0);
-      const int place = __popc(votes & ((1u << p) - 1));
-      if (id >= 0) chosen.expert[place] = id, chosen.pair[place][0] = static_cast<std::int8_t>(p);
-      if (p == 0) chosen.count = __popc(votes);
-    }
-    __syncthreads();
-    return;
-  }
-  // Several tokens: a bit for each expert. The place of an expert is the number of bits below its
-  // own.
-  if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
-  __syncthreads();
-  if (id >= 0) {
-    // Hazard: all bits must be set before any place is computed (barrier above).
-    int place = __popc(chosen.bits[id / kWarp] & ((1u << id % kWarp) - 1));
-    for (int i = 0; i < id / kWarp; ++i) place += __popc(chosen.bits[i]);
-    chosen.expert[place] = id;
-    chosen.pair[place][p / a.top_k] = static_cast<std::int8_t>(p);
-  }
-  if (p < kWarp) {
-    const int count = warp_sum(__popc(chosen.bits[p]));
-    if (p == 0) chosen.count = count;
-  }
-  __syncthreads();
-}
-
 // 2. Grid: CTAs that take tiles of 16 columns of selected experts in turn.
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     expert_gates(const __grid_constant__ PipelineExpertArgs a) {
@@ -98,7 +47,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   wait_for_earlier_kernels();
   // Hazard: expert_sums reads the ids without waiting, so it must not start before this wait.
   start_next_kernel();
-  find_chosen(a, chosen);
+  find_chosen({a.ids, a.ids_stride, a.tokens, a.top_k, a.experts}, chosen);
 
   // Tiles of an expert are neighbours, so a CTA meets few experts.
   const int each = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows),
@@ -174,7 +123,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   Bf16* staged =
       reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<1>::bytes(a.tokens));
   // No wait: the ids are from two kernels ago, and expert_gates waited for that kernel.
-  find_chosen(a, chosen);
+  find_chosen({a.ids, a.ids_stride, a.tokens, a.top_k, a.experts}, chosen);
 
   // The units of a tile: 64 columns at a time of the first expert, then of the next expert.
   const int each = static_cast<int>((a.k + kUnitColumns - 1) / kUnitColumns),

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/gemm/int_plan.h"
+#include "kernels/cuda/gemm/weight_pipeline_shape.h"
 
 namespace sluice::cuda {
 namespace {
@@ -42,6 +44,49 @@ int streamed_rows(std::int64_t pairs, std::int64_t experts) {
 
 int expert_row_groups(std::int64_t pairs, std::int64_t experts) {
   return pairs > kRowsOfSmallTiles * experts ? 2 : 1;
+}
+
+FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
+  constexpr std::int64_t kMaxTokens = 8, kMaxPairs = 64, kMaxExperts = 1024;
+  constexpr std::int64_t kDeclaredBytes = 4 << 10;  // upper bound of the static shared memory
+  const std::int64_t pairs = inputs.tokens * inputs.top_k, room = max_shared_bytes(inputs.sm);
+  FragmentExpertsPlan plan;
+  if (inputs.tokens < 1 || inputs.tokens > kMaxTokens || pairs > kMaxPairs ||
+      inputs.experts > kMaxExperts || inputs.hidden % 8 != 0 || inputs.width % 8 != 0)
+    return plan;
+  const std::int64_t stages = inputs.bits == 4 ? kIntStages<4, 1> : kIntStages<8, 1>;
+  const std::int64_t common =
+      kPipelineWarps * stages * inputs.unit_bytes + inputs.tokens * kReductionBytes;
+  plan.gate_bytes = common + inputs.tokens * int_staged_stride(inputs.hidden) * 2;
+  // A row of zeros stands for tokens without an expert.
+  plan.down_bytes = common + (pairs + 1) * int_staged_stride(inputs.width) * 2;
+  if (std::max(plan.gate_bytes, plan.down_bytes) + kDeclaredBytes > room) return {};
+  // One CTA an SM: two of one kernel on an SM would leave another SM idle.
+  if (room >= 2 * kAloneBytes) plan.gate_bytes = std::max(plan.gate_bytes, kAloneBytes);
+  const std::int64_t sms = std::max(inputs.num_sms, 1);
+  plan.gate_blocks = std::min(pairs * ((inputs.width + 7) / 8), sms);
+  plan.down_blocks = std::min((inputs.hidden + kPipelineRows - 1) / kPipelineRows, sms);
+  return plan;
+}
+
+GroupedPlan plan_grouped(const GroupedInputs& inputs) {
+  constexpr std::int64_t kSharedBytes = 208 << 10;  // of an SM, beside tables of experts
+  constexpr std::int64_t kUnitBytesOfX = 256;       // of a row
+  GroupedPlan plan;
+  const std::int64_t each = inputs.pairs / std::max<std::int64_t>(inputs.experts, 1);
+  plan.rows = each <= 12 ? 16 : each <= 96 ? 64 : 128;
+  const int ctas_per_sm = plan.rows <= 32 ? 2 : 1;
+  const std::int64_t stage =
+      plan.rows * kUnitBytesOfX + kIntTileRows / kPipelineRows * inputs.unit_bytes;
+  plan.stages = static_cast<int>(
+      std::clamp<std::int64_t>((kSharedBytes / ctas_per_sm - 1024) / stage, 2, kMaxIntTileStages));
+  plan.shared_bytes = plan.stages * stage + 1024;  // for swizzled tiles
+  // Every expert may have one partial tile.
+  const std::int64_t tiles = std::min(inputs.pairs, inputs.pairs / plan.rows + inputs.experts) *
+                             ((inputs.n + kIntTileRows - 1) / kIntTileRows);
+  plan.blocks =
+      static_cast<int>(std::min(tiles, std::int64_t{std::max(inputs.num_sms, 1)} * ctas_per_sm));
+  return plan;
 }
 
 }  // namespace sluice::cuda

@@ -27,4 +27,30 @@ int streamed_rows(std::int64_t pairs, std::int64_t experts);
 // Warpgroups of a kTiles tile, with 64 rows each.
 int expert_row_groups(std::int64_t pairs, std::int64_t experts);
 
+// Experts with weights in fragments, few tokens (kernels/cuda/moe/experts_fragments.cu).
+struct FragmentExpertsInputs {
+  std::int64_t tokens = 0, top_k = 1, experts = 1, hidden = 0, width = 0;
+  int bits = 4;
+  std::int64_t unit_bytes = 0;
+  int num_sms = 1, sm = 90;
+};
+struct FragmentExpertsPlan {
+  std::int64_t gate_blocks = 0, down_blocks = 0;  // 0: the tokens do not fit
+  std::int64_t gate_bytes = 0, down_bytes = 0;    // of shared memory
+};
+FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs);
+
+// The same for any number of tokens (kernels/cuda/moe/experts_fragments_sm90.cu): a CTA takes 128
+// rows of weights and `rows` sorted pairs.
+struct GroupedInputs {
+  std::int64_t pairs = 0, experts = 1, n = 0, unit_bytes = 0;
+  int num_sms = 1;
+};
+struct GroupedPlan {
+  int rows = 16;  // 16, 64 or 128
+  int stages = 1, blocks = 1;
+  std::int64_t shared_bytes = 0;
+};
+GroupedPlan plan_grouped(const GroupedInputs& inputs);
+
 }  // namespace sluice::cuda

@@ -245,6 +245,19 @@ void launch_tiles(Context& ctx, const TilesArgs& args, int pairs) {
 
 }  // namespace
 
+void sort_expert_pairs(Context& ctx, const Tensor& ids, int experts, std::int32_t* begin,
+                       std::int32_t* order) {
+  const SortArgs sort{.ids = ids.ptr<std::int32_t>(),
+                      .stride = ids.stride[0],
+                      .pairs = static_cast<int>(ids.dim(0) * ids.dim(1)),
+                      .top_k = static_cast<int>(ids.dim(1)),
+                      .experts = experts,
+                      .begin = begin,
+                      .order = order};
+  launch_dependent(ctx, "sorting by expert", sort_pairs, static_cast<unsigned>(experts),
+                   kSortThreads, 0, sort);
+}
+
 void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
                   const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                   const MoeWorkspace& workspace, const Tensor& out) {
@@ -254,21 +267,16 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
     const std::int64_t tokens = std::min(block, x.dim(0) - first);
     const Tensor some = ids.rows(first, tokens), rows = x.rows(first, tokens);
-    const SortArgs sort{.ids = some.ptr<std::int32_t>(),
-                        .stride = some.stride[0],
-                        .pairs = static_cast<int>(tokens * top_k),
-                        .top_k = top_k,
-                        .experts = experts,
-                        .begin = workspace.order.ptr<std::int32_t>(),
-                        .order = workspace.order.ptr<std::int32_t>() + experts + 1};
-    launch_dependent(ctx, "sorting by expert", sort_pairs, static_cast<unsigned>(experts),
-                     kSortThreads, 0, sort);
+    std::int32_t* const begin = workspace.order.ptr<std::int32_t>();
+    std::int32_t* const order = begin + experts + 1;
+    const int pairs = static_cast<int>(tokens * top_k);
+    sort_expert_pairs(ctx, some, experts, begin, order);
     const TilesArgs up{
         .x = static_cast<const Bf16*>(rows.data),
         .w = static_cast<const Bf16*>(w13.data),
         .hidden = static_cast<Bf16*>(workspace.hidden.data),
-        .begin = sort.begin,
-        .order = sort.order,
+        .begin = begin,
+        .order = order,
         .x_stride = rows.stride[0],
         .hidden_stride = workspace.hidden.stride[0],
         .n = w2.dim(2),
@@ -286,12 +294,12 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
     down.n = up.k;
     down.k = up.n;
     // 64 or 128 rows a tile, by the average number of pairs an expert.
-    if (expert_row_groups(sort.pairs, experts) == 1) {
-      launch_tiles<1, true>(ctx, up, sort.pairs);
-      launch_tiles<1, false>(ctx, down, sort.pairs);
+    if (expert_row_groups(pairs, experts) == 1) {
+      launch_tiles<1, true>(ctx, up, pairs);
+      launch_tiles<1, false>(ctx, down, pairs);
     } else {
-      launch_tiles<2, true>(ctx, up, sort.pairs);
-      launch_tiles<2, false>(ctx, down, sort.pairs);
+      launch_tiles<2, true>(ctx, up, pairs);
+      launch_tiles<2, false>(ctx, down, pairs);
     }
     sum_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params,
                      out.rows(first, tokens));

@@ -2,6 +2,7 @@
 // kernels/cpu/sampling/logit_edits.cpp on a GPU, with the same bits. Compiled without contraction.
 //   read_rows       log-probabilities of the largest logits, before edits
 //   adjust_rows     applies the edits, and keeps the raw logit of each edited token
+//   mask_rows       leaves the tokens of a mask
 //   remember_rows   counts the sampled token for penalties, and records its log-probability
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
@@ -143,6 +144,25 @@ __global__ void __launch_bounds__(kEditThreads)
   }
 }
 
+// Grid: pieces of a row; rows. A thread takes a token of each kEditThreads.
+__global__ void __launch_bounds__(kEditThreads)
+    mask_logits_kernel(const std::int32_t* mask_of_row, const std::uint32_t* masks,
+                       std::int64_t words, std::int64_t num_masks, float* logits,
+                       std::int64_t stride, std::int64_t n) {
+  begin_dependent();
+  const std::int32_t mask = mask_of_row[blockIdx.y];
+  // The row has no mask.
+  if (mask < 0) return;
+  expect_below(mask, num_masks);
+  float* row = logits + blockIdx.y * stride;
+  for (std::int64_t t = std::int64_t{blockIdx.x} * kEditThreads + threadIdx.x; t < n;
+       t += std::int64_t{gridDim.x} * kEditThreads) {
+    const bool is_allowed = (masks[mask * words + t / 32] >> (t % 32) & 1) != 0;
+    // NaN and +infinity stay: they fail the row.
+    if (!is_allowed && row[t] < INFINITY) row[t] = -INFINITY;
+  }
+}
+
 // A CTA for each row. All threads search the list, thread 0 updates it.
 __global__ void __launch_bounds__(kEditThreads)
     record_sampled_rows_kernel(const std::int32_t* tokens, const float* logits, std::int64_t stride,
@@ -204,6 +224,18 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_l
                    ops::as_logit_edits(logit_edits), ops::as_logit_edit_list(edit_lists),
                    edit_lists.dim(1), edit_lists.dim(0), lengths.ptr<std::int32_t>(),
                    logits.ptr<float>(), logits.stride[0], logits.dim(1));
+}
+
+void mask_logits(Context& ctx, const Tensor& mask_of_row, const Tensor& masks,
+                 const Tensor& logits) {
+  if (logits.numel() == 0) return;
+  constexpr std::int64_t kTokensOfCta = 16 * kEditThreads;
+  const dim3 grid(static_cast<unsigned>((logits.dim(1) + kTokensOfCta - 1) / kTokensOfCta),
+                  static_cast<unsigned>(logits.dim(0)));
+  launch_dependent(ctx, "mask_logits", mask_logits_kernel, grid, kEditThreads, 0,
+                   mask_of_row.ptr<std::int32_t>(), static_cast<const std::uint32_t*>(masks.data),
+                   masks.dim(1), masks.dim(0), logits.ptr<float>(), logits.stride[0],
+                   logits.dim(1));
 }
 
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,

@@ -1,4 +1,4 @@
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

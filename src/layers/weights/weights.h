@@ -29,7 +29,7 @@
 
 #include "checkpoint/weight_source.h"
 #include "kernels/types/weight.h"
-#include "layers/numerics.h"
+#include "layers/weights/numerics.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/huge_page_arena.h"
@@ -151,6 +151,7 @@ class Weights {
 
  private:
   friend class WeightLoader;
+  friend class ExpertFragments;
   friend class Fp8Weights;
   friend class IntWeights;
   void add(WeightTask task) const;
@@ -208,6 +209,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
+  friend class ExpertFragments;
   friend class Fp8Weights;
   friend class IntWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;

@@ -1,11 +1,11 @@
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "checkpoint/tensors/quantized_blocks.h"
-#include "layers/fp8_weights.h"
-#include "layers/int_weights.h"
+#include "layers/weights/fp8_weights.h"
+#include "layers/weights/int_weights.h"
 #include "ops/packing.h"
 #include "tensor/copy.h"
 

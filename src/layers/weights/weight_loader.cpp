@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/tensors/quantized_blocks.h"
-#include "layers/weight_staging.h"
-#include "layers/weights.h"
+#include "layers/weights/weight_staging.h"
+#include "layers/weights/weights.h"
 #include "tensor/copy.h"
 
 namespace sluice {

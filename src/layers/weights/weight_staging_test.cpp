@@ -1,4 +1,4 @@
-#include "layers/weight_staging.h"
+#include "layers/weights/weight_staging.h"
 
 #include <gtest/gtest.h>
 

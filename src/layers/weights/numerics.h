@@ -18,12 +18,15 @@ struct Numerics {
   // of linear layers but the head, with groups as ops::Weight has them, 0 or 128.
   std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
-  // Matrices of linear layers that a file stores as e4m3 keep their form (layers/fp8_weights.h);
-  // false: they are widened. On a GPU only.
+  // Matrices of linear layers that a file stores as e4m3 keep their form
+  // (layers/weights/fp8_weights.h); false: they are widened. On a GPU only.
   bool keep_fp8 = false;
-  // Integers of linear layers lie in fragments (layers/int_weights.h): those that a file stores,
-  // and those of `quantization`, which then says nothing of other layers. On a GPU only.
+  // Integers of linear layers lie in fragments (layers/weights/int_weights.h): those that a file
+  // stores, and those of `quantization`, which then says nothing of other layers. On a GPU only.
   bool int_fragments = false;
+  // Experts that are stored one by one are rounded to `quantization`, too: on a GPU, for random
+  // weights of a checkpoint that stores them so.
+  bool rounds_experts = false;
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a GPU only those of integers in linear layers.
   bool keep_blocks = false;

@@ -14,14 +14,14 @@
 // Otherwise the matrix is widened, and the log says why.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/quantized/quant_formats.h"
 #include "checkpoint/tensors/quantized_blocks.h"
-#include "layers/weights.h"
+#include "layers/weights/fragments.h"
+#include "layers/weights/weights.h"
 
 namespace sluice {
 
@@ -43,19 +43,8 @@ class IntWeights {
     const QuantMatrix* stored = nullptr;   // integers of a checkpoint
     std::optional<BlockType> blocks = {};  // of a GGUF file
   };
-  using Order = std::shared_ptr<const std::vector<std::int32_t>>;  // null: ascending
-  // What the parts have in common; `reason` why that is nothing.
-  struct Form {
-    ops::Format format = ops::Format::kInt4;
-    std::int64_t group = ops::kFragmentColumns;
-    DType scale = DType::kF16;
-    Order order = nullptr;
-    std::string reason = {};
-  };
-
-  std::optional<Form> form() const;
-  Form stored_form() const;
-  void add_stored(const ops::Weight& w, const Part& part, const Order& order) const;
+  std::optional<FragmentForm> form() const;
+  void add_stored(const ops::Weight& w, const Part& part, const ColumnOrder& order) const;
   void add_blocks(const ops::Weight& w, const Part& part) const;
   void add_numbers(const ops::Weight& w, const Part& part) const;
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "checkpoint/quantized/quant_formats.h"
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 
 namespace sluice {
 

@@ -1,0 +1,25 @@
+// The interface between the scheduler and a method that drafts the next tokens of a sequence from
+// its own tokens (speculative/drafter_table.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace sluice {
+
+// One choice of a request; the engine's thread calls.
+class TokenDrafter {
+ public:
+  virtual ~TokenDrafter() = default;
+  // Appends at most `max_drafts` drafts of the tokens behind `tokens` to `drafts`. The tokens are
+  // the prompt and the output so far; those of an earlier call come again, with more behind them.
+  virtual void draft(std::span<const std::int32_t> tokens, int max_drafts,
+                     std::vector<std::int32_t>& drafts) = 0;
+};
+
+using DrafterMaker = std::function<std::unique_ptr<TokenDrafter>()>;
+
+}  // namespace sluice

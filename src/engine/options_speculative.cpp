@@ -1,0 +1,74 @@
+// Options of speculative decoding.
+#include <fmt/ranges.h>
+
+#include "engine/options_rows.h"
+#include "engine/speculation_choice.h"
+
+namespace sluice {
+namespace {
+
+using namespace option_rows;
+using enum OptionType;
+constexpr std::string_view kSpeculation = "Speculation";
+
+void set_algorithm(Options& o, std::string_view v) {
+  o.speculative_algorithm = served_draft_method(v).name;
+}
+void set_config(Options& o, std::string_view v) {
+  (void)read_speculative_config(v);  // says what is wrong with it
+  o.speculative_config = std::string(v);
+}
+
+}  // namespace
+
+std::vector<OptionRow> speculative_option_rows() {
+  return {
+      {.name = "speculative-algorithm",
+       .group = kSpeculation,
+       .allowed = "NONE, NGRAM, NEXTN",
+       .help = "On a CPU: drafts tokens that steps check together; the output stays the same "
+               "(docs/speculation.md). NGRAM looks up what followed the last words before; NEXTN "
+               "asks the model's own draft layer.",
+       .set = set_algorithm,
+       .get = field<&Options::speculative_algorithm>},
+      {.name = "speculative-num-draft-tokens",
+       .type = kInt,
+       .group = kSpeculation,
+       .allowed = "0 (by the algorithm), or 2 to 64",
+       .help = "Tokens of a sequence that a step computes: one that is known, the others drafted.",
+       .set = set_int<&Options::speculative_num_draft_tokens, 0, kMaxDraftTokens>,
+       .get = field<&Options::speculative_num_draft_tokens>},
+      {.name = "speculative-num-steps",
+       .type = kInt,
+       .group = kSpeculation,
+       .allowed = "0 (by the algorithm) to 63",
+       .help = "Drafted tokens of a sequence and step: one less than "
+               "--speculative-num-draft-tokens, which need not be given besides.",
+       .set = set_int<&Options::speculative_num_steps, 0, kMaxDraftTokens - 1>,
+       .get = field<&Options::speculative_num_steps>},
+      {.name = "speculative-ngram-min-match-window-size",
+       .type = kInt,
+       .group = kSpeculation,
+       .allowed = "1 to 64",
+       .help = "NGRAM: so many last tokens must have stood in the text before.",
+       .set = set_int<&Options::speculative_ngram_min_match, 1, kMaxNgram>,
+       .get = field<&Options::speculative_ngram_min_match>},
+      {.name = "speculative-ngram-max-match-window-size",
+       .type = kInt,
+       .group = kSpeculation,
+       .allowed = "1 to 64",
+       .help = "NGRAM: longer matches are not told apart.",
+       .set = set_int<&Options::speculative_ngram_max_match, 1, kMaxNgram>,
+       .get = field<&Options::speculative_ngram_max_match>},
+      {.name = "speculative-config",
+       .group = kSpeculation,
+       .allowed = "vLLM's JSON with method, num_speculative_tokens, prompt_lookup_min and "
+                  "prompt_lookup_max",
+       .help = "On a CPU: the same as one JSON object, instead of the options above: "
+               R"({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 5}.)",
+       .set = set_config,
+       .get = field<&Options::speculative_config>},
+  };
+}
+
+}  // namespace sluice

@@ -1,0 +1,112 @@
+#include "engine/speculation_choice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/json.h"
+#include "engine/options_parse.h"
+
+namespace sluice {
+namespace {
+
+// vLLM's, where a configuration names neither length.
+constexpr int kDefaultLookup = 5;
+
+std::vector<std::string_view> served_names() {
+  std::vector<std::string_view> names;
+  for (const DraftMethodRow& row : draft_method_table())
+    if (row.refusal.empty()) names.push_back(row.name);
+  return names;
+}
+
+// The integer of a key; nothing where the key is absent or null.
+std::optional<int> integer_of(const Json& config, const char* key, int low, int high) {
+  if (!config.contains(key) || config[key].is_null()) return std::nullopt;
+  const Json& value = config[key];
+  const bool fits = value.is_number_integer() && value >= low && value <= high;
+  require(fits, "{} is {}; it must be an integer of {} to {}", key, dump_json(value), low, high);
+  return value.get<int>();
+}
+
+}  // namespace
+
+const DraftMethodRow& served_draft_method(std::string_view name) {
+  const DraftMethodRow* row = find_draft_method(name);
+  require(row != nullptr, "the method '{}' is unknown; served are {}", name,
+          fmt::join(served_names(), ", "));
+  require(row->refusal.empty(), "{} is refused: {}", row->name, row->refusal);
+  return *row;
+}
+
+SpeculationOptions read_speculative_config(std::string_view json) {
+  SpeculationOptions out;
+  if (json.empty()) return out;
+  const Json config = parse_json_or_throw(std::string(json), "speculative-config");
+  require(config.is_object(), "it is no JSON object: {}", json.substr(0, 80));
+  constexpr std::string_view kKnown[] = {"method", "model", "num_speculative_tokens",
+                                         "prompt_lookup_min", "prompt_lookup_max"};
+  for (const auto& [key, value] : config.items())
+    require(std::ranges::count(kKnown, key) > 0,
+            "the key '{}' is refused: it has no effect here; "
+            "known are {}",
+            key.substr(0, 80), fmt::join(kKnown, ", "));
+  // vLLM takes `model` for the method where there is no other.
+  const char* key = config.contains("method") ? "method" : "model";
+  require(config.contains(key) && config[key].is_string(), "it has no `method`; served are {}",
+          fmt::join(served_names(), ", "));
+  const std::string name = config[key];
+  const DraftMethodRow& row = served_draft_method(name);
+  require(!config.contains("method") || !config.contains("model") || config["model"] == name,
+          "the key 'model' is refused: {} needs no model of its own", name);
+  out.method = row.method;
+  if (!out.is_on()) return out;
+  out.max_drafts = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1)
+                       .value_or(row.default_drafts);
+  const auto longest = integer_of(config, "prompt_lookup_max", 1, kMaxNgram);
+  const auto shortest = integer_of(config, "prompt_lookup_min", 1, kMaxNgram);
+  out.ngram.max_match = longest.value_or(shortest.value_or(kDefaultLookup));
+  out.ngram.min_match = shortest.value_or(longest.value_or(kDefaultLookup));
+  require(out.ngram.min_match <= out.ngram.max_match,
+          "prompt_lookup_min is {} and prompt_lookup_max is {}; the first must not be larger",
+          out.ngram.min_match, out.ngram.max_match);
+  return out;
+}
+
+Result<SpeculationOptions> choose_speculation(const Options& options) {
+  SpeculationOptions out = read_speculative_config(options.speculative_config);
+  const DraftMethodRow& row = served_draft_method(options.speculative_algorithm);
+  const auto refuse = [](std::string option, std::string message) {
+    return Fault{400, "invalid_value", std::move(option), std::move(message)};
+  };
+  if (!options.speculative_config.empty()) {
+    if (row.method != DraftMethod::kNone)
+      return refuse("speculative-config",
+                    "--speculative-config and --speculative-algorithm are both given; give one");
+    return out;
+  }
+  out.method = row.method;
+  if (!out.is_on()) return out;
+  const int rows = options.speculative_num_draft_tokens, steps = options.speculative_num_steps;
+  if (rows == 1)
+    return refuse("speculative-num-draft-tokens",
+                  "--speculative-num-draft-tokens is 1, which leaves no token to draft; give 2 or "
+                  "more, or --speculative-algorithm NONE");
+  if (rows > 0 && steps > 0 && rows != steps + 1)
+    return refuse("speculative-num-draft-tokens",
+                  fmt::format("--speculative-num-draft-tokens is {} and --speculative-num-steps is "
+                              "{}; a chain of {} drafts has {} tokens. Give one of them",
+                              rows, steps, steps, steps + 1));
+  out.max_drafts = rows > 0 ? rows - 1 : steps > 0 ? steps : row.default_drafts;
+  out.ngram = {options.speculative_ngram_min_match, options.speculative_ngram_max_match};
+  if (out.ngram.min_match > out.ngram.max_match)
+    return refuse("speculative-ngram-min-match-window-size",
+                  fmt::format("--speculative-ngram-min-match-window-size is {} and "
+                              "--speculative-ngram-max-match-window-size is {}; the first must not "
+                              "be larger",
+                              out.ngram.min_match, out.ngram.max_match));
+  return out;
+}
+
+}  // namespace sluice

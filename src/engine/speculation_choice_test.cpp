@@ -1,0 +1,146 @@
+#include "engine/speculation_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/load_config.h"
+#include "engine/serving_plan.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+Options with(std::initializer_list<std::pair<const char*, const char*>> values) {
+  Options options;
+  for (const auto& [name, value] : values) set_option(options, name, value);
+  return options;
+}
+
+std::string error_of(const char* name, const char* value) {
+  try {
+    (void)with({{name, value}});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(SpeculationChoice, OptionsOfBothEngines) {
+  EXPECT_FALSE(choose_speculation({}).value().is_on());
+  SpeculationOptions chosen =
+      choose_speculation(with({{"speculative-algorithm", "ngram"}})).value();
+  EXPECT_EQ(chosen.method, DraftMethod::kNgram);
+  EXPECT_EQ(chosen.max_drafts, 7);
+  EXPECT_EQ(chosen.ngram.min_match, 3);
+  EXPECT_EQ(chosen.ngram.max_match, 12);
+  for (const char* name : {"speculative-num-draft-tokens", "speculative_num_draft_tokens"})
+    EXPECT_EQ(choose_speculation(with({{"speculative-algorithm", "NGRAM"}, {name, "5"}}))
+                  .value()
+                  .max_drafts,
+              4);
+  EXPECT_EQ(choose_speculation(with({{"speculative-algorithm", "NGRAM"},
+                                     {"speculative-num-steps", "3"},
+                                     {"speculative-num-draft-tokens", "4"},
+                                     {"speculative-eagle-topk", "1"}}))
+                .value()
+                .max_drafts,
+            3);
+  chosen = choose_speculation(with({{"speculative-config",
+                                     R"({"method": "ngram", "num_speculative_tokens": 6,
+                                         "prompt_lookup_max": 4, "prompt_lookup_min": 2})"}}))
+               .value();
+  EXPECT_EQ(chosen.max_drafts, 6);
+  EXPECT_EQ(chosen.ngram.min_match, 2);
+  EXPECT_EQ(chosen.ngram.max_match, 4);
+  // one length stands for both, and none for 5
+  chosen = read_speculative_config(R"({"model": "ngram", "prompt_lookup_max": 3})");
+  EXPECT_EQ(chosen.ngram.min_match, 3);
+  EXPECT_EQ(chosen.ngram.max_match, 3);
+  EXPECT_EQ(
+      read_speculative_config(R"({"method": "ngram", "prompt_lookup_min": null})").ngram.max_match,
+      5);
+}
+
+TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
+  struct Row {
+    const char *option, *value, *message;
+  };
+  for (const Row& row : {
+           Row{"speculative-algorithm", "EAGLE3", "EAGLE3 is refused"},
+           Row{"speculative-algorithm", "STANDALONE", "STANDALONE is refused"},
+           Row{"speculative-algorithm", "NGARM", "the method 'NGARM' is unknown; served are NONE"},
+           Row{"speculative-eagle-topk", "4", "is refused: drafts are chains"},
+           Row{"speculative-draft-model-path", "x/y", "is refused"},
+           Row{"speculative-accept-threshold-acc", "0.9", "is refused"},
+           Row{"speculative-num-draft-tokens", "65", "allowed: 0 (by the algorithm), or 2 to 64"},
+           Row{"speculative-config", "{", "speculative-config"},
+           Row{"speculative-config", "[1]", "no JSON object"},
+           Row{"speculative-config", R"({"num_speculative_tokens": 3})", "it has no `method`"},
+           Row{"speculative-config", R"({"method": "eagle3", "model": "x"})", "EAGLE3 is refused"},
+           Row{"speculative-config", R"({"method": "ngram", "model": "x"})", "needs no model"},
+           Row{"speculative-config", R"({"method": "suffix"})", "SUFFIX is refused"},
+           Row{"speculative-config", R"({"method": "ngram", "num_speculative_tokens": 64})",
+               "num_speculative_tokens is 64; it must be an integer of 1 to 63"},
+           Row{"speculative-config", R"({"method": "ngram", "num_speculative_tokens": 2.5})",
+               "must be an integer"},
+           Row{"speculative-config",
+               R"({"method": "ngram", "prompt_lookup_min": 5, "prompt_lookup_max": 2})",
+               "prompt_lookup_min is 5 and prompt_lookup_max is 2"},
+           Row{"speculative-config", R"({"method": "ngram", "draft_tensor_parallel_size": 2})",
+               "the key 'draft_tensor_parallel_size' is refused"},
+       })
+    EXPECT_THAT(error_of(row.option, row.value), HasSubstr(row.message)) << row.value;
+}
+
+TEST(SpeculationChoice, OptionsThatContradictEachOther) {
+  const Options both =
+      with({{"speculative-algorithm", "NGRAM"}, {"speculative-config", R"({"method": "ngram"})"}});
+  EXPECT_EQ(choose_speculation(both).fault().param, "speculative-config");
+  const Options lengths = with({{"speculative-algorithm", "NGRAM"},
+                                {"speculative-ngram-min-match-window-size", "9"},
+                                {"speculative-ngram-max-match-window-size", "4"}});
+  EXPECT_THAT(choose_speculation(lengths).fault().message, HasSubstr("must not be larger"));
+  for (const char* rows : {"1", "6"}) {
+    const Options counts = with({{"speculative-algorithm", "NGRAM"},
+                                 {"speculative-num-draft-tokens", rows},
+                                 {"speculative-num-steps", "3"}});
+    EXPECT_EQ(choose_speculation(counts).fault().param, "speculative-num-draft-tokens");
+  }
+}
+
+// What a server cannot speculate with says why.
+TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
+  const ModelConfig qwen = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b");
+  const auto resolve_on = [](const ModelConfig& config, DeviceKind device, Options options) {
+    Machine machine;
+    machine.device.kind = device;
+    machine.num_threads = 4;
+    machine.sm = 90;
+    return resolve(options, config, machine);
+  };
+  const Options ngram = with({{"speculative-algorithm", "NGRAM"}});
+  const Result<ServingPlan> plan = resolve_on(qwen, DeviceKind::kCpu, ngram);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->scheduler.max_drafts, 7);
+  EXPECT_EQ(plan->scheduler.max_steps_in_flight, 1);
+  EXPECT_EQ(plan->runner.limits.max_step_tokens,
+            512 + 8 * std::int64_t{plan->scheduler.max_running_requests});
+  EXPECT_THAT(resolve_on(qwen, DeviceKind::kCuda, ngram).fault().message,
+              HasSubstr("--speculative-algorithm NGRAM runs on a CPU only"));
+  ModelConfig recurrent = qwen;
+  recurrent.recurrent.emplace();
+  EXPECT_THAT(resolve_on(recurrent, DeviceKind::kCpu, ngram).fault().message,
+              HasSubstr("its recurrent layers keep one state for each sequence"));
+  Options by_length = ngram;
+  by_length.rope_by_length = true;
+  EXPECT_THAT(resolve_on(qwen, DeviceKind::kCpu, by_length).fault().message,
+              HasSubstr("exclude each other"));
+  Options two = ngram;
+  two.steps_in_flight = 2;
+  EXPECT_FALSE(resolve_on(qwen, DeviceKind::kCpu, two).ok());
+}
+
+}  // namespace
+}  // namespace sluice

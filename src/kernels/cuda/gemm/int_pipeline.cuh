@@ -1,0 +1,96 @@
+// Mainloop of GEMMs with few rows and weights in fragments (kernels/types/int_fragments.h): units
+// of weights stream through shared memory past a few rows of x. The form of the pipeline is that of
+// kernels/cuda/gemm/weight_pipeline.cuh: each warp has one of its own.
+#pragma once
+
+#include "kernels/cuda/gemm/int_fragments.cuh"
+#include "kernels/cuda/gemm/weight_pipeline.cuh"
+
+namespace sluice::cuda {
+
+// The pipeline of this warp. A stage has a unit of each part of a tile.
+template <IntKind kKind, int kParts, int kStages>
+class UnitPipeline {
+ public:
+  __device__ UnitPipeline(unsigned char* shared, const IntWeights& w)
+      : w_(w), bytes_(shared + threadIdx.x / kWarp * (kStages * kParts * w.unit_bytes)) {}
+
+  // from: the unit of part 0. Every issue, also an empty one, ends with commit().
+  __device__ void issue(const unsigned char* from, std::int64_t part) {
+    constexpr int kRounds = kCodeBytes<kKind> / (16 * kWarp);
+    const int lane = threadIdx.x % kWarp, rest = (w_.unit_bytes - kCodeBytes<kKind>) / 16;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      const unsigned char* unit = from + p * part + lane * 16;
+      const std::uint32_t to =
+          shared_address(bytes_) + (issue_at_ * kParts + p) * w_.unit_bytes + lane * 16;
+#pragma unroll
+      for (int j = 0; j < kRounds; ++j) cp_async_16(to + j * (16 * kWarp), unit + j * (16 * kWarp));
+      if (lane < rest) cp_async_16(to + kCodeBytes<kKind>, unit + kCodeBytes<kKind>);
+    }
+  }
+  __device__ void commit() {
+    cp_async_commit();
+    issue_at_ = issue_at_ + 1 == kStages ? 0 : issue_at_ + 1;
+  }
+  // Waits for the oldest unit that was not taken yet. Then the stage of the unit before it is free.
+  __device__ void await() {
+    cp_async_wait<kStages - 2>();
+    __syncwarp();
+  }
+
+  // sums += the oldest unit times x. x: the lane's row of its matrix in ldmatrix, at the unit.
+  __device__ void take(std::uint32_t x, PipelineSums<kParts, 1>& sums) {
+    const int lane = threadIdx.x % kWarp, g = lane / 4;
+    const unsigned char* stage = bytes_ + take_at_ * kParts * w_.unit_bytes;
+    float group_sums[kParts][2][4] = {};  // two chains of MMAs
+    FragmentZeros zeros[kParts];
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) zeros[p] = FragmentZeros::middle();
+    uint4 codes[kParts];
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      // A group has 1, 2 or 4 quarters.
+      [[maybe_unused]] const bool begins = (quarter * w_.groups & 3) == 0;
+      const bool ends = ((quarter + 1) * w_.groups & 3) == 0;
+      const int group = quarter * w_.groups >> 2;
+      std::uint32_t xs[4];
+      ldmatrix_x4(xs, x + quarter * 64);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const unsigned char* unit = stage + p * w_.unit_bytes;
+        std::uint32_t a[2][4];
+        if constexpr (kKind == IntKind::kInt4) {
+          if (begins && w_.has_zeros) zeros[p] = FragmentZeros::at(unit, w_.groups, group, g);
+          if (quarter % 2 == 0)
+            codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter / 2 * kWarp + lane) * 16);
+          nibbles_to_fragments(quarter % 2 == 0 ? codes[p].x : codes[p].z, zeros[p], a[0]);
+          nibbles_to_fragments(quarter % 2 == 0 ? codes[p].y : codes[p].w, zeros[p], a[1]);
+        } else {
+          codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter * kWarp + lane) * 16);
+          bytes_to_fragments<kKind>(codes[p].x, codes[p].y, a[0]);
+          bytes_to_fragments<kKind>(codes[p].z, codes[p].w, a[1]);
+        }
+        mma_m16n8k16(group_sums[p][0], a[0], xs[0], xs[1]);
+        mma_m16n8k16(group_sums[p][1], a[1], xs[2], xs[3]);
+        if (ends) {
+          const float2 scale = fragment_scales<kKind>(unit, group, g, w_.in_bf16);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            sums.c[p][0][i] = fmaf(group_sums[p][0][i] + group_sums[p][1][i],
+                                   i < 2 ? scale.x : scale.y, sums.c[p][0][i]);
+            group_sums[p][0][i] = group_sums[p][1][i] = 0;
+          }
+        }
+      }
+    }
+    take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
+  }
+
+ private:
+  const IntWeights& w_;
+  unsigned char* bytes_;
+  int issue_at_ = 0, take_at_ = 0;  // stages
+};
+
+}  // namespace sluice::cuda

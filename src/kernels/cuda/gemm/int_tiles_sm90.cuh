@@ -1,0 +1,337 @@
+// Tiles of GEMMs with weights in fragments (kernels/types/int_fragments.h) on Hopper's wgmma.
+//
+// Weights are the M side of the MMA, and rows of x the N side: a warpgroup takes 64 rows of
+// weights, which come as the fragments that its registers need. An output element is one sum over
+// groups in ascending order. Neither the number of rows nor the tile size enters the sum.
+//
+// 1. IntProducer   a warp loads units of weights, and tiles of x by TMA
+// 2. IntConsumer   mainloop: codes become bfloat16 in registers while the MMAs before run. The sums
+//                  of a group are promoted with its scales.
+// 3. run_int_tiles the body of a kernel: the producer, and two consumer warpgroups
+//
+// `Work` says what a CTA takes and what becomes of its sums:
+//
+//   kLoadsEarly                      whether weights load before the kernel that makes x has ended
+//   count(), item(index)             items of all CTAs; a CTA takes every gridDim.x-th one
+//   x_map(), weights()               what all items read
+//   finish(item, sums, warp, lane)   accumulator 4 j + 2 r + c: row 16 warp + lane / 4 + 8 r of the
+//                                    weights, row 8 j + 2 (lane % 4) + c of x
+#pragma once
+
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/gemm/gemm_int.h"
+#include "kernels/cuda/gemm/int_fragments.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int kIntWarpgroup = 4 * kWarp, kIntConsumers = 2 * kIntWarpgroup;
+inline constexpr int kIntTileThreads = kIntConsumers + kIntWarpgroup;
+inline constexpr int kTileUnits = kIntTileRows / kUnitRows;  // units of a stage
+
+// What a CTA takes at once.
+struct IntItem {
+  const unsigned char* w = nullptr;  // unit 0 of the first tile of 16 rows
+  int tiles = 0;                     // of 16 rows, at most kTileUnits
+  int row = 0;                       // of x, the first one
+  int begin = 0, end = 0;            // units of columns
+};
+
+__device__ inline void sync_int_consumers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kIntConsumers) : "memory");
+}
+
+// filled: the bytes of a stage; emptied: an arrival of every consumer warp.
+struct IntBarriers {
+  std::uint64_t filled[kMaxIntTileStages], emptied[kMaxIntTileStages];
+};
+struct StagePlace {
+  int stage = 0, parity = 0;
+  __device__ void advance(int stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+// Shared memory: tiles of x of all stages, two of 64 columns each, then their units.
+template <int kRows>
+struct StageMemory {
+  static constexpr int kXBytes = kRows * kFragmentUnitColumns * 2;
+  unsigned char* base;
+  int stages, unit_bytes;
+
+  __device__ unsigned char* x(int stage) const { return base + stage * kXBytes; }
+  __device__ unsigned char* unit(int stage, int i) const {
+    return base + stages * kXBytes + (stage * kTileUnits + i) * unit_bytes;
+  }
+};
+
+// 1. All lanes of a warp.
+template <int kRows, class Work>
+class IntProducer {
+ public:
+  __device__ IntProducer(const Work& work, IntBarriers& barriers, StageMemory<kRows> memory)
+      : work_(work), barriers_(barriers), memory_(memory), index_(static_cast<int>(blockIdx.x)) {
+    if (more()) enter();
+  }
+
+  __device__ void produce() {
+    if constexpr (Work::kLoadsEarly) {
+      // The pipeline is empty, so the weights of the first stages need no wait. Then the same
+      // stages get their rows of x, whose kernel has ended by now.
+      const int first = index_;
+      for (int i = 0; i < memory_.stages && more(); ++i) issue<true, false>();
+      wait_for_earlier_kernels();
+      index_ = first;
+      at_ = {};
+      if (more()) enter();
+      for (int i = 0; i < memory_.stages && more(); ++i) issue<false, true>();
+    }
+    while (more()) issue<true, true>();
+  }
+
+ private:
+  __device__ bool more() const { return index_ < work_.count(); }
+  __device__ void enter() {
+    item_ = work_.item(index_);
+    unit_ = item_.begin;
+  }
+
+  template <bool kWeights, bool kX>
+  __device__ void issue() {
+    const int lane = threadIdx.x % kWarp;
+    const IntWeights& w = work_.weights();
+    const std::uint32_t filled = shared_address(&barriers_.filled[at_.stage]);
+    if constexpr (kWeights) {
+      if (lane == 0) {
+        // Parity ^ 1: the first round of a stage does not wait.
+        mbarrier_wait(shared_address(&barriers_.emptied[at_.stage]), at_.parity ^ 1);
+        mbarrier_arrive_expect_tx(filled, StageMemory<kRows>::kXBytes + item_.tiles * w.unit_bytes);
+      }
+      __syncwarp();
+      if (lane < item_.tiles)
+        tma_load_bytes(item_.w + (static_cast<std::int64_t>(lane) * w.units + unit_) * w.unit_bytes,
+                       w.unit_bytes, shared_address(memory_.unit(at_.stage, lane)), filled);
+    }
+    if constexpr (kX) {
+      if (lane < 2)
+        tma_load(work_.x_map(), unit_ * kFragmentUnitColumns + lane * kSwizzleColumns, item_.row,
+                 shared_address(memory_.x(at_.stage)) + lane * kRows * kSwizzleBytes, filled);
+    }
+    at_.advance(memory_.stages);
+    if (++unit_ < item_.end) return;
+    index_ += static_cast<int>(gridDim.x);
+    if (more()) enter();
+  }
+
+  const Work& work_;
+  IntBarriers& barriers_;
+  StageMemory<kRows> memory_;
+  int index_, unit_ = 0;
+  typename Work::Item item_{};
+  StagePlace at_;
+};
+
+// 2. A consumer warpgroup. kFine: groups of 32 or 64 columns; else of a unit.
+template <IntKind kKind, int kRows, bool kFine, class Work>
+class IntConsumer {
+ public:
+  __device__ IntConsumer(const Work& work, IntBarriers& barriers, StageMemory<kRows> memory)
+      : work_(work),
+        barriers_(barriers),
+        memory_(memory),
+        // The shuffle tells the compiler that all lanes have the same value.
+        warp_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarp, 0)),
+        lane_(threadIdx.x % kWarp) {}
+
+  __device__ void multiply(const typename Work::Item& item) {
+    float sums[kCount];
+#pragma unroll
+    for (float& sum : sums) sum = 0;
+    // A chunk of MMAs runs while the weights of the next chunk become bfloat16. No branch lies
+    // between the start and the end of an MMA: the compiler would serialise them.
+    Chunk even, odd;
+    float acc[kCount];
+    open(at_);
+    read(even, at_, 0);
+    for (int unit = item.begin; unit + 1 < item.end; ++unit)
+      multiply_unit<true>(even, odd, acc, sums);
+    multiply_unit<false>(even, odd, acc, sums);
+    work_.finish(item, sums, warp_, lane_);
+  }
+
+ private:
+  static constexpr int kCount = kRows / 2;
+  static constexpr int kSteps = kFine ? 2 : 4;  // MMAs of a chunk
+
+  struct Chunk {
+    std::uint32_t a[kSteps][4];
+    float2 scale;  // of its group
+  };
+
+  // Waits for a stage.
+  __device__ void open(const StagePlace& at) {
+    mbarrier_wait(shared_address(&barriers_.filled[at.stage]), at.parity);
+  }
+
+  __device__ void read(Chunk& chunk, const StagePlace& at, int index) {
+    const IntWeights& w = work_.weights();
+    const unsigned char* unit = memory_.unit(at.stage, warp_);
+    const int g = lane_ / 4, group = index * kSteps * w.groups / kUnitMmas;
+    chunk.scale = fragment_scales<kKind>(unit, group, g, w.in_bf16);
+    if constexpr (kKind == IntKind::kInt4) {
+      FragmentZeros zeros = FragmentZeros::middle();
+      // Without zeros these bytes belong to the next unit, or lie behind all of them.
+      const FragmentZeros stored = FragmentZeros::at(unit, w.groups, group, g);
+      if (w.has_zeros) zeros = stored;
+      if constexpr (kSteps == 4) {
+        const uint4 codes = *reinterpret_cast<const uint4*>(unit + (index * kWarp + lane_) * 16);
+        nibbles_to_fragments(codes.x, zeros, chunk.a[0]);
+        nibbles_to_fragments(codes.y, zeros, chunk.a[1]);
+        nibbles_to_fragments(codes.z, zeros, chunk.a[2]);
+        nibbles_to_fragments(codes.w, zeros, chunk.a[3]);
+      } else {
+        const uint2 codes = *reinterpret_cast<const uint2*>(
+            unit + (index / 2 * kWarp + lane_) * 16 + index % 2 * 8);
+        nibbles_to_fragments(codes.x, zeros, chunk.a[0]);
+        nibbles_to_fragments(codes.y, zeros, chunk.a[1]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSteps / 2; ++i) {
+        const uint4 codes = *reinterpret_cast<const uint4*>(
+            unit + ((index * (kSteps / 2) + i) * kWarp + lane_) * 16);
+        bytes_to_fragments<kKind>(codes.x, codes.y, chunk.a[2 * i]);
+        bytes_to_fragments<kKind>(codes.z, codes.w, chunk.a[2 * i + 1]);
+      }
+    }
+  }
+
+  // Starts the MMAs of a chunk of the stage. `add`: to what the accumulators have.
+  __device__ void start(const Chunk& chunk, int index, bool add, float (&acc)[kCount]) {
+    const std::uint32_t x = shared_address(memory_.x(at_.stage));
+    pin_registers(acc);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int step = index * kSteps + s;  // of 16 columns, four of them in a tile
+      wgmma_rs(acc, chunk.a[s],
+               tile_descriptor(x + step / 4 * (kRows * kSwizzleBytes), 16) + step % 4 * 2,
+               add || s > 0);
+    }
+    wgmma_commit();
+  }
+
+  __device__ void promote(float (&acc)[kCount], const float2& scale, float (&sums)[kCount]) {
+    pin_registers(acc);
+    // Accumulator 4 j + 2 r + c: row lane / 4 + 8 r of the weights, row 8 j + 2 (lane % 4) + c of
+    // x.
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      sums[i] = fmaf(acc[i], i / 2 % 2 == 0 ? scale.x : scale.y, sums[i]);
+  }
+
+  __device__ void release() {
+    if (lane_ == 0) mbarrier_arrive(shared_address(&barriers_.emptied[at_.stage]));
+    at_.advance(memory_.stages);
+  }
+
+  // `even` holds the first chunk of the unit. With kMore it holds that of the next unit after.
+  template <bool kMore>
+  __device__ void multiply_unit(Chunk& even, Chunk& odd, float (&acc)[kCount],
+                                float (&sums)[kCount]) {
+    StagePlace next = at_;
+    next.advance(memory_.stages);
+    if constexpr (kFine) {
+      constexpr int kChunks = kUnitMmas / kSteps;
+#pragma unroll
+      for (int i = 0; i < kChunks; i += 2) {
+        start(even, i, false, acc);
+        read(odd, at_, i + 1);
+        wgmma_wait<0>();
+        promote(acc, even.scale, sums);
+        start(odd, i + 1, false, acc);
+        if (i + 2 < kChunks) {
+          read(even, at_, i + 2);
+        } else if constexpr (kMore) {
+          open(next);
+          read(even, next, 0);
+        }
+        wgmma_wait<0>();
+        promote(acc, odd.scale, sums);
+      }
+    } else {
+      const float2 scale = even.scale;
+      start(even, 0, false, acc);
+      read(odd, at_, 1);
+      start(odd, 1, true, acc);
+      if constexpr (kMore) {
+        wgmma_wait<1>();  // the MMAs that read `even`
+        open(next);
+        read(even, next, 0);
+      }
+      wgmma_wait<0>();
+      promote(acc, scale, sums);
+    }
+    release();
+  }
+
+  const Work& work_;
+  IntBarriers& barriers_;
+  StageMemory<kRows> memory_;
+  int warp_, lane_;
+  StagePlace at_;
+};
+
+// 3. All threads of a CTA of kIntTileThreads.
+template <IntKind kKind, int kRows, bool kFine, class Work>
+__device__ inline void run_int_tiles(const Work& work, int stages) {
+  extern __shared__ unsigned char shared[];
+  __shared__ IntBarriers barriers;
+  const StageMemory<kRows> memory{
+      shared + ((shared_address(shared) + 1023) / 1024 * 1024 - shared_address(shared)), stages,
+      work.weights().unit_bytes};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < stages; ++i) {
+      mbarrier_init(shared_address(&barriers.filled[i]), 1);
+      mbarrier_init(shared_address(&barriers.emptied[i]), kIntConsumers / kWarp);
+    }
+    fence_mbarrier_init();
+    prefetch_tensor_map(work.x_map());
+  }
+  __syncthreads();
+  // Two CTAs an SM up to 32 rows, else one.
+  if (threadIdx.x >= kIntConsumers) {
+    setmaxnreg_dec<kRows <= 32 ? 32 : 40>();
+    if (threadIdx.x < kIntConsumers + kWarp)
+      IntProducer<kRows, Work>(work, barriers, memory).produce();
+    return;
+  }
+  setmaxnreg_inc<kRows <= 32 ? 104 : 232>();
+  wait_for_earlier_kernels();  // they may still read what the epilogue overwrites
+  IntConsumer<kKind, kRows, kFine, Work> consumer(work, barriers, memory);
+  for (int i = static_cast<int>(blockIdx.x); i < work.count(); i += static_cast<int>(gridDim.x))
+    consumer.multiply(work.item(i));
+}
+
+// Calls body.template operator()<kind, fine>().
+template <class Body>
+void with_int_kind(const IntWeights& w, Body&& body) {
+  const auto with_groups = [&]<IntKind kKind>() {
+    if (w.groups == 1)
+      body.template operator()<kKind, false>();
+    else
+      body.template operator()<kKind, true>();
+  };
+  switch (w.kind) {
+    case IntKind::kInt4:
+      return with_groups.template operator()<IntKind::kInt4>();
+    case IntKind::kInt8:
+      return with_groups.template operator()<IntKind::kInt8>();
+    case IntKind::kFp8:
+      return body.template operator()<IntKind::kFp8, false>();
+  }
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,227 @@
+// Expert MLPs with weights in fragments for many tokens, on Hopper's wgmma: a grouped GEMM over
+// experts, with the mainloop of kernels/cuda/gemm/int_tiles_sm90.cuh.
+//   1. sort_expert_pairs   pairs (token, expert) sorted by expert
+//   2. gather_pairs        their rows of x, in that order, so that TMA loads them as tiles
+//   3. GroupedWork         tiles of pairs of one expert. gate/up: a thread has gate and up of the
+//                          same column, so the activation is applied in registers
+//   4. sum_expert_pairs    the weighted sum of a token's experts
+#include "kernels/cuda/gemm/int_tiles_sm90.cuh"
+#include "kernels/cuda/moe/experts.cuh"
+#include "kernels/cuda/moe/experts_fragments.h"
+
+namespace sluice::cuda {
+namespace {
+
+struct GroupedArgs {
+  CUtensorMap x;  // rows of sorted pairs
+  IntWeights w;   // of the first expert
+  std::int64_t expert_bytes = 0;
+  const std::int32_t *begin = nullptr, *order = nullptr;  // [experts + 1], [pairs]
+  Bf16* hidden = nullptr;                                 // gate/up: [sorted pairs][width]
+  float* down = nullptr;                                  // down: [pairs][n]
+  std::int64_t hidden_stride = 0;
+  int experts = 1, stages = 1;
+  int n = 0;  // rows of an expert's weights
+  ExpertRules rules;
+};
+
+// Of a CTA, in shared memory.
+struct GroupedTiles {
+  std::int32_t begin[ops::kMaxExperts + 1];
+  int count;  // tiles of rows
+};
+
+// 3.
+template <int kRows, bool kGated>
+class GroupedWork {
+ public:
+  static constexpr bool kLoadsEarly = false;
+  struct Item : IntItem {
+    int expert = 0, last = 0, column = 0;  // last: of the tile's rows; column: row of the weights
+  };
+
+  // All threads call, after the kernels before have ended.
+  __device__ GroupedWork(const GroupedArgs& args, GroupedTiles& tiles)
+      : args_(args), tiles_(tiles), column_tiles_((args.n + kIntTileRows - 1) / kIntTileRows) {
+    for (int e = static_cast<int>(threadIdx.x); e <= args.experts; e += kIntTileThreads)
+      tiles.begin[e] = args.begin[e];
+    __syncthreads();
+    if (threadIdx.x < kWarp) {
+      int count = 0;
+      for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kWarp)
+        count += tiles_of(e);
+      count = __reduce_add_sync(kAllLanes, count);
+      if (threadIdx.x == 0) tiles.count = count;
+    }
+    __syncthreads();
+  }
+  __device__ const CUtensorMap& x_map() const { return args_.x; }
+  __device__ const IntWeights& weights() const { return args_.w; }
+  __device__ int count() const { return tiles_.count * column_tiles_; }
+
+  // All lanes of a warp call: a lane takes an expert, a prefix sum counts their tiles.
+  __device__ Item item(int index) const {
+    int tile = index / column_tiles_;
+    const int lane = threadIdx.x % kWarp;
+    Item item;
+    for (int base = 0; base < args_.experts; base += kWarp) {
+      const int e = base + lane, own = e < args_.experts ? tiles_of(e) : 0;
+      int upto = own;
+#pragma unroll
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int left = __shfl_up_sync(kAllLanes, upto, step);
+        if (lane >= step) upto += left;
+      }
+      const unsigned votes = __ballot_sync(kAllLanes, tile < upto);
+      if (votes != 0) {
+        const int who = __ffs(static_cast<int>(votes)) - 1;
+        item.expert = base + who;
+        tile -= __shfl_sync(kAllLanes, upto - own, who);
+        break;
+      }
+      tile -= __shfl_sync(kAllLanes, upto, kWarp - 1);
+    }
+    item.row = tiles_.begin[item.expert] + tile * kRows;
+    item.last = min(tiles_.begin[item.expert + 1], item.row + kRows) - 1;
+    item.column = index % column_tiles_ * kIntTileRows;
+    const int unit_tile = item.column / kUnitRows;
+    item.w = args_.w.of + item.expert * args_.expert_bytes +
+             static_cast<std::int64_t>(unit_tile) * args_.w.units * args_.w.unit_bytes;
+    item.tiles = min(kTileUnits, (args_.n + kUnitRows - 1) / kUnitRows - unit_tile);
+    item.end = args_.w.units;
+    return item;
+  }
+
+  template <int kCount>
+  __device__ void finish(const Item& item, float (&sums)[kCount], int warp, int lane) const {
+    const int first = item.column + warp * kUnitRows + lane / 4;
+#pragma unroll
+    for (int j = 0; j < kRows / 8; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int row = item.row + j * 8 + lane % 4 * 2 + c;
+        if (row > item.last) continue;
+        const std::int64_t pair = args_.order[row];
+        const float upper = sums[4 * j + c], lower = sums[4 * j + 2 + c];
+        if constexpr (kGated) {
+          // Eight gate rows, then the eight up rows of the same columns.
+          const int n = (first - lane / 4) / 2 + lane / 4;
+          if (n < args_.rules.width)
+            args_.hidden[row * args_.hidden_stride + n] =
+                narrow<Bf16>(args_.rules.inner(upper, lower, item.expert, pair, n));
+        } else {
+          float* const to = args_.down + pair * args_.n;
+          if (first < args_.n) to[first] = upper;
+          if (first + 8 < args_.n) to[first + 8] = lower;
+        }
+      }
+  }
+
+ private:
+  __device__ int tiles_of(int expert) const {
+    return (tiles_.begin[expert + 1] - tiles_.begin[expert] + kRows - 1) / kRows;
+  }
+
+  const GroupedArgs& args_;
+  const GroupedTiles& tiles_;
+  int column_tiles_;
+};
+
+template <IntKind kKind, int kRows, bool kFine, bool kGated>
+__global__ void __launch_bounds__(kIntTileThreads, kRows <= 32 ? 2 : 1)
+    grouped_kernel(const __grid_constant__ GroupedArgs args) {
+  __shared__ GroupedTiles tiles;
+  begin_dependent();
+  const GroupedWork<kRows, kGated> work(args, tiles);
+  if (static_cast<int>(blockIdx.x) >= work.count()) return;
+  run_int_tiles<kKind, kRows, kFine>(work, args.stages);
+}
+
+constexpr int kGatherThreads = 256;
+
+// 2. Grid: sorted pairs. Rows of 16 bytes.
+__global__ void __launch_bounds__(kGatherThreads)
+    gather_pairs_kernel(const Bf16* x, std::int64_t x_stride, const std::int32_t* begin,
+                        const std::int32_t* order, int experts, int top_k, int k, Bf16* out) {
+  begin_dependent();
+  const std::int64_t row = blockIdx.x;
+  if (row >= begin[experts]) return;
+  const Bf16* const from = x + order[row] / top_k * x_stride;
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < k; i += kGatherThreads * 8)
+    *reinterpret_cast<uint4*>(out + row * k + i) = *reinterpret_cast<const uint4*>(from + i);
+}
+
+template <bool kGated>
+void launch(Context& ctx, const GroupedArgs& args, const GroupedPlan& plan) {
+  with_int_kind(args.w, [&]<IntKind kKind, bool kFine>() {
+    const auto run = [&](auto kernel) {
+      launch_dependent(ctx, "grouped GEMM of experts in fragments", kernel,
+                       dim3(static_cast<unsigned>(plan.blocks)), kIntTileThreads, plan.shared_bytes,
+                       args);
+    };
+    switch (plan.rows) {
+      case 16:
+        return run(grouped_kernel<kKind, 16, kFine, kGated>);
+      case 64:
+        return run(grouped_kernel<kKind, 64, kFine, kGated>);
+      default:
+        return run(grouped_kernel<kKind, 128, kFine, kGated>);
+    }
+  });
+}
+
+}  // namespace
+
+void tile_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13,
+                            const IntWeights& w2, const FragmentExperts& shape,
+                            const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                            const MoeWorkspace& workspace, const Tensor& out) {
+  const std::int64_t top_k = ids.dim(1);
+  // The workspace holds the pairs of a block of tokens; their rows of x lie in gate_up.
+  const std::int64_t block = workspace.hidden.dim(0) / top_k;
+  auto* const rows = static_cast<Bf16*>(workspace.gate_up.data);
+  for (std::int64_t first = 0; first < x.dim(0); first += block) {
+    const std::int64_t tokens = std::min(block, x.dim(0) - first), pairs = tokens * top_k;
+    const Tensor some = ids.rows(first, tokens), from = x.rows(first, tokens);
+    std::int32_t* const begin = workspace.order.ptr<std::int32_t>();
+    std::int32_t* const order = begin + shape.experts + 1;
+    sort_expert_pairs(ctx, some, static_cast<int>(shape.experts), begin, order);
+    launch_dependent(ctx, "rows of pairs", gather_pairs_kernel, static_cast<unsigned>(pairs),
+                     kGatherThreads, 0, static_cast<const Bf16*>(from.data), from.stride[0], begin,
+                     order, static_cast<int>(shape.experts), static_cast<int>(top_k),
+                     static_cast<int>(shape.hidden), rows);
+    const GroupedInputs inputs{.pairs = pairs,
+                               .experts = shape.experts,
+                               .n = 2 * shape.width,
+                               .unit_bytes = w13.unit_bytes,
+                               .num_sms = ctx.cuda->info().num_sms};
+    const GroupedPlan up_plan = plan_grouped(inputs);
+    GroupedInputs down_inputs = inputs;
+    down_inputs.n = shape.hidden, down_inputs.unit_bytes = w2.unit_bytes;
+    const GroupedPlan down_plan = plan_grouped(down_inputs);
+    GroupedArgs up{
+        .x = map_of_boxes(rows, pairs, shape.hidden, shape.hidden, up_plan.rows),
+        .w = w13,
+        .expert_bytes = shape.w13_bytes,
+        .begin = begin,
+        .order = order,
+        .hidden = static_cast<Bf16*>(workspace.hidden.data),
+        .hidden_stride = workspace.hidden.stride[0],
+        .experts = static_cast<int>(shape.experts),
+        .stages = up_plan.stages,
+        .n = static_cast<int>(2 * shape.width),
+        .rules = rules_of(params, weights.rows(first, tokens), shape.width, shape.hidden)};
+    launch<true>(ctx, up, up_plan);
+    GroupedArgs down = up;
+    down.x = map_of_boxes(up.hidden, pairs, shape.width, up.hidden_stride, down_plan.rows);
+    down.w = w2, down.expert_bytes = shape.w2_bytes;
+    down.down = workspace.down.ptr<float>();
+    down.stages = down_plan.stages;
+    down.n = static_cast<int>(shape.hidden);
+    launch<false>(ctx, down, down_plan);
+    sum_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params,
+                     out.rows(first, tokens));
+  }
+}
+
+}  // namespace sluice::cuda

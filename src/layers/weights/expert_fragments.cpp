@@ -1,0 +1,155 @@
+#include "layers/weights/expert_fragments.h"
+
+#include <atomic>
+#include <memory>
+
+#include "kernels/types/int_fragments.h"
+#include "ops/packing.h"
+
+namespace sluice {
+namespace {
+
+// Eight gate rows, then the eight up rows of the same columns.
+void put_gate_and_up(const ops::Weight& w13, std::int64_t expert, const QuantCodes& gate,
+                     const QuantCodes& up) {
+  const std::int64_t width = w13.rows / 2;
+  put_fragment_rows(w13, expert, 0, w13.rows,
+                    [&](std::int64_t row) {
+                      return CodeRow{row % 16 < 8 ? &gate : &up, row / 16 * 8 + row % 8, width};
+                    },
+                    {});
+}
+void put_down(const ops::Weight& w2, std::int64_t expert, const QuantCodes& down) {
+  put_fragment_rows(w2, expert, 0, w2.rows,
+                    [&](std::int64_t row) { return CodeRow{&down, row, w2.rows}; }, {});
+}
+
+}  // namespace
+
+// The stored matrices of all experts; nothing if one has another form than codes.
+std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const {
+  const Numerics& numerics = block_.numerics();
+  const WeightSource& source = block_.loader_->source_;
+  if (numerics.gemm() != DType::kBF16 || numerics.quantization) return {};
+  std::vector<Boxes> boxes;
+  for (int e = 0; e < shape_.experts; ++e) {
+    const Weights expert = block_.sub("experts", e);
+    const auto find = [&](const std::string& name) -> const QuantMatrix* {
+      const std::string path = expert.path(name);
+      if (numerics.keep_fp8)
+        if (const QuantMatrix* matrix = source.find_fp8(path)) return matrix;
+      return numerics.int_fragments ? source.find_integers(path) : nullptr;
+    };
+    const AxisRange hidden{0, shape_.hidden};
+    const Boxes own{.gate = {find(names_.gate), shape_.share, hidden},
+                    .up = {find(names_.up), shape_.share, hidden},
+                    .down = {find(names_.down), hidden, shape_.share}};
+    if (own.gate.matrix == nullptr || own.up.matrix == nullptr || own.down.matrix == nullptr)
+      return {};
+    boxes.push_back(own);
+  }
+  return boxes;
+}
+
+void ExpertFragments::take(const FragmentForm& form, std::int64_t rows, std::int64_t columns,
+                           ops::Weight& w) const {
+  w = {};
+  w.format = form.format;
+  w.layout = ops::Layout::kFragments;
+  w.group = form.group;
+  w.scale = form.scale;
+  w.input = block_.numerics().gemm();
+  w.count = shape_.experts;
+  w.rows = rows;
+  w.columns = columns;
+  w.data = block_.take(DType::kU8, {w.count, fragment_bytes(w)});
+}
+
+// Reads numbers and rounds them. Gate and up of an expert come in any order; the later one packs
+// both.
+void ExpertFragments::add_numbers(int expert, const ops::Weight& w13, const ops::Weight& w2) const {
+  struct Pair {
+    QuantCodes half[2];
+    std::atomic<int> arrived = 0;
+  };
+  const auto pair = std::make_shared<Pair>();
+  const Weights own = block_.sub("experts", expert);
+  for (const int half : {0, 1})
+    own.read_then(half == 0 ? names_.gate : names_.up, DType::kF32, {shape_.width, shape_.hidden},
+                  {shape_.share}, [pair, half, w13, expert](const Tensor& box) {
+                    pair->half[half] = rounded_codes(w13, box);
+                    if (pair->arrived.fetch_add(1) == 1)
+                      put_gate_and_up(w13, expert, pair->half[0], pair->half[1]);
+                  });
+  own.read_then(names_.down, DType::kF32, {shape_.hidden, shape_.width}, {{}, shape_.share},
+                [w2, expert](const Tensor& box) {
+                  const QuantCodes codes = rounded_codes(w2, box);
+                  put_down(w2, expert, codes);
+                });
+}
+
+bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
+  const Numerics& numerics = block_.numerics();
+  const bool rounds = numerics.rounds_experts && numerics.quantization.has_value();
+  const std::optional<std::vector<Boxes>> boxes = rounds ? std::nullopt : find();
+  if (!rounds && (!boxes || boxes->empty())) return false;
+  const auto refuse = [&](std::string reason) {
+    block_.loader_->note_widened(block_.sub("experts", 0).path(names_.gate), std::move(reason));
+    return false;
+  };
+  const std::int64_t width = shape_.share.count;
+  if (!ops::multiplies_experts_in_fragments(block_.loader_->ctx_))
+    return refuse("this GPU has no kernels for such experts");
+  if (width % 8 != 0 || shape_.hidden % 8 != 0)
+    return refuse("the width of an expert is no multiple of 8");
+  if (rounds) {
+    const FragmentForm form{.format = *numerics.quantization,
+                            .group = *numerics.quantization == ops::Format::kFp8
+                                         ? ops::kFragmentColumns
+                                         : numerics.quantization_group};
+    take(form, 2 * width, shape_.hidden, w13);
+    take(form, shape_.hidden, width, w2);
+    for (int e = 0; e < shape_.experts; ++e) add_numbers(e, w13, w2);
+    return true;
+  }
+  for (const Boxes& own : *boxes)
+    for (const StoredBox* box : {&own.gate, &own.up, &own.down}) {
+      const bool is_down = box == &own.down;
+      const std::vector<std::int64_t> shape{is_down ? shape_.hidden : shape_.width,
+                                            is_down ? shape_.width : shape_.hidden};
+      if (box->matrix->info.shape != shape) return false;  // the widened path names the tensor
+    }
+  std::vector<StoredBox> all;
+  for (const Boxes& own : *boxes) all.insert(all.end(), {own.gate, own.up, own.down});
+  const FragmentForm form = common_fragment_form(block_.loader_->source_, all);
+  if (!form.reason.empty()) return refuse(form.reason);
+  if (form.order != nullptr) return refuse("columns of experts have an order of their own");
+  take(form, 2 * width, shape_.hidden, w13);
+  take(form, shape_.hidden, width, w2);
+
+  const WeightSource& source = block_.loader_->source_;
+  for (int e = 0; e < shape_.experts; ++e) {
+    const Boxes& own = (*boxes)[static_cast<std::size_t>(e)];
+    const Weights expert = block_.sub("experts", e);
+    const auto read = [&source](const StoredBox& box) {
+      QuantCodes codes;
+      source.read_codes(*box.matrix,
+                        {0, box.rows.begin, box.rows.count, box.columns.begin, box.columns.count},
+                        codes);
+      return codes;
+    };
+    const auto add = [&](const std::string& name, std::function<void()> work) {
+      WeightTask task;
+      task.name = expert.path(name);
+      task.read = std::move(work);
+      block_.add(std::move(task));
+    };
+    add(names_.gate,
+        [read, w13, own, e] { put_gate_and_up(w13, e, read(own.gate), read(own.up)); });
+    add(names_.up, [] {});  // with its gate
+    add(names_.down, [read, w2, own, e] { put_down(w2, e, read(own.down)); });
+  }
+  return true;
+}
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// Experts of a MoE layer in fragments (kernels/types/int_fragments.h), as the checkpoint stores
+// them: e4m3, or integers; or rounded while they are loaded. They are stored one by one, each as
+// gate, up and down.
+//
+//   if (ExpertFragments(block, names, shape).load(w13, w2)) ...
+//
+// All matrices of all experts need a common form (layers/weights/int_weights.h), without an order
+// of columns. Otherwise they are widened, and the log says why.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layers/weights/fragments.h"
+#include "layers/weights/weights.h"
+
+namespace sluice {
+
+struct ExpertNames {
+  std::string gate, up, down;  // of the tensors, below block.experts.<e>
+};
+struct ExpertShape {
+  std::int64_t experts = 0, hidden = 0, width = 0;
+  AxisRange share;  // of the width
+};
+
+class ExpertFragments {
+ public:
+  ExpertFragments(const Weights& block, ExpertNames names, const ExpertShape& shape)
+      : block_(block), names_(std::move(names)), shape_(shape) {}
+
+  // False: the experts have another form; then nothing was taken. Error{kBadInput}: as of
+  // common_fragment_form().
+  bool load(ops::Weight& w13, ops::Weight& w2) const;
+
+ private:
+  struct Boxes {
+    StoredBox gate, up, down;
+  };
+  std::optional<std::vector<Boxes>> find() const;
+  void add_numbers(int expert, const ops::Weight& w13, const ops::Weight& w2) const;
+  void take(const FragmentForm& form, std::int64_t rows, std::int64_t columns,
+            ops::Weight& w) const;
+
+  const Weights& block_;
+  ExpertNames names_;
+  ExpertShape shape_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,182 @@
+#include "layers/weights/expert_fragments.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include "base/testing/folder.h"
+#include "checkpoint/testing/safetensors_writer.h"
+#include "kernels/types/int_fragments.h"
+
+namespace sluice {
+namespace {
+
+using ops::Format;
+
+constexpr std::int64_t kExperts = 3, kHidden = 256, kWidth = 136;
+const ExpertNames kNames{"gate_proj.weight", "up_proj.weight", "down_proj.weight"};
+const ExpertShape kShape{kExperts, kHidden, kWidth, {0, kWidth}};
+
+class ExpertFragmentsTest : public ::testing::Test {
+ protected:
+  // A matrix of e4m3 in blocks of 128 by 128.
+  void add_fp8(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * columns));
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random_()) & 0xBF;
+    const std::int64_t blocks = (rows + 127) / 128, of_row = (columns + 127) / 128;
+    std::vector<float> scales;
+    for (std::int64_t i = 0; i < blocks * of_row; ++i)
+      scales.push_back(0.001f * static_cast<float>(i + 1));
+    writer_.add(name + ".weight", "F8_E4M3", {rows, columns}, codes);
+    writer_.add(name + ".weight_scale_inv", "F32", {blocks, of_row}, scales);
+  }
+  void add_awq(const std::string& name, std::int64_t rows, std::int64_t columns,
+               std::int64_t group) {
+    const std::int64_t groups = columns / group;
+    const auto words = [&](std::int64_t count) {
+      std::vector<std::int32_t> out(static_cast<std::size_t>(count));
+      for (std::int32_t& word : out) word = static_cast<std::int32_t>(random_());
+      return out;
+    };
+    std::vector<std::uint16_t> scales(static_cast<std::size_t>(groups * rows));
+    for (std::uint16_t& scale : scales)
+      scale = std::bit_cast<std::uint16_t>(F16(static_cast<float>(random_() % 1000) * 0x1p-14f));
+    writer_.add(name + ".qweight", "I32", {columns, rows / 8}, words(columns * rows / 8));
+    writer_.add(name + ".qzeros", "I32", {groups, rows / 8}, words(groups * rows / 8));
+    writer_.add(name + ".scales", "F16", {groups, rows}, scales);
+  }
+  template <class Add>
+  void add_experts(Add&& add) {
+    for (int e = 0; e < kExperts; ++e)
+      for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+        const bool is_down = name[0] == 'd';
+        add(fmt::format("experts.{}.{}", e, name), is_down ? kHidden : kWidth,
+            is_down ? kWidth : kHidden);
+      }
+  }
+  // False: the experts have another form.
+  bool load(const QuantizationConfig& config, const Numerics& numerics) {
+    writer_.write_to(folder_, "model.safetensors");
+    source_.emplace(WeightSource::checkpoint(folder_.path(), {.quantization = config}));
+    WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
+    const Weights root = loader.root();
+    if (!ExpertFragments(root, kNames, kShape).load(w13_, w2_)) return false;
+    EXPECT_TRUE(loader.finish([](std::string_view) { return false; }).empty());
+    stores_.push_back(loader.take_store());
+    return true;
+  }
+  static float value(const ops::Weight& w, std::int64_t expert, std::int64_t n, std::int64_t k) {
+    const ops::FragmentUnit form = fragment_unit(w);
+    const std::uint8_t* unit = static_cast<const std::uint8_t*>(w.at(expert).data.data) +
+                               (n / 16 * ops::fragment_units(w.columns) + k / 128) * form.bytes();
+    const int row = static_cast<int>(n % 16), column = static_cast<int>(k % 128),
+              group = column * form.groups / 128;
+    const auto [byte, shift] = form.code_at(row, column);
+    if (w.format == Format::kFp8) {
+      float scale;
+      std::memcpy(&scale, unit + form.scale_at(group, row), 4);
+      return ops::e4m3_values()[unit[byte]] * scale;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, unit + form.scale_at(group, row), 2);
+    const int zero = form.has_zeros ? unit[form.zero_at(group, row)] : form.middle();
+    return static_cast<float>((unit[byte] >> shift & ((1 << form.bits) - 1)) - zero) *
+           static_cast<float>(std::bit_cast<F16>(bits));
+  }
+  // Every number is that of the widened matrices, bit for bit.
+  void expect_stored() const {
+    ASSERT_EQ(w13_.rows, 2 * kWidth);
+    ASSERT_EQ(w2_.rows, kHidden);
+    for (int e = 0; e < kExperts; ++e) {
+      const auto widened = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+        std::vector<float> values(static_cast<std::size_t>(rows * columns));
+        source_->load({.name = fmt::format("experts.{}.{}", e, name), .shape = {rows, columns}},
+                      DType::kF32, std::as_writable_bytes(std::span(values)));
+        return values;
+      };
+      const std::vector<float> gate = widened(kNames.gate, kWidth, kHidden),
+                               up = widened(kNames.up, kWidth, kHidden),
+                               down = widened(kNames.down, kHidden, kWidth);
+      for (std::int64_t n = 0; n < kWidth; ++n)
+        for (std::int64_t k = 0; k < kHidden; ++k) {
+          const auto at = static_cast<std::size_t>(n * kHidden + k);
+          ASSERT_EQ(value(w13_, e, ops::gate_row_of_fragments(n), k), gate[at]) << n << ", " << k;
+          ASSERT_EQ(value(w13_, e, ops::up_row_of_fragments(n), k), up[at]) << n << ", " << k;
+        }
+      for (std::int64_t n = 0; n < kHidden; ++n)
+        for (std::int64_t k = 0; k < kWidth; ++k)
+          ASSERT_EQ(value(w2_, e, n, k), down[static_cast<std::size_t>(n * kWidth + k)]);
+    }
+  }
+
+  std::mt19937 random_{7};
+  SafetensorsWriter writer_;
+  TestFolder folder_;
+  std::optional<WeightSource> source_;
+  Context ctx_;
+  ops::Weight w13_, w2_;
+  std::vector<WeightStore> stores_;
+};
+
+const QuantizationConfig kBlocks{.method = "fp8", .block_rows = 128, .block_columns = 128};
+const Numerics kKept{.compute = DType::kBF16, .keep_fp8 = true, .int_fragments = true};
+
+TEST_F(ExpertFragmentsTest, E4m3KeepsItsNumbers) {
+  add_experts([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    add_fp8(name, rows, columns);
+  });
+  ASSERT_TRUE(load(kBlocks, kKept));
+  EXPECT_EQ(w13_.format, Format::kFp8);
+  expect_stored();
+  EXPECT_FALSE(load(kBlocks, {.compute = DType::kBF16}));
+  EXPECT_FALSE(load(kBlocks, {.compute = DType::kF32, .keep_fp8 = true}));
+}
+
+TEST_F(ExpertFragmentsTest, IntegersKeepTheirNumbers) {
+  add_experts([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    add_awq(name, rows, columns, columns);
+  });
+  ASSERT_TRUE(load({.method = "awq", .bits = 4}, kKept));
+  EXPECT_EQ(w13_.format, Format::kInt4Zero);
+  expect_stored();
+}
+
+TEST_F(ExpertFragmentsTest, GroupsThatDoNotFitAreWidened) {
+  add_experts([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    add_awq(name, rows, columns, 8);
+  });
+  EXPECT_FALSE(load({.method = "awq", .bits = 4}, kKept));
+}
+
+TEST_F(ExpertFragmentsTest, RandomWeightsAreRoundedToTheForm) {
+  source_.emplace(WeightSource::dummy(1, 0.02));
+  for (const Format format : {Format::kFp8, Format::kInt4, Format::kInt8}) {
+    Numerics numerics = kKept;
+    numerics.rounds_experts = true;
+    numerics.quantization = format;
+    numerics.quantization_group = 128;
+    WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
+    const Weights root = loader.root();
+    ASSERT_TRUE(ExpertFragments(root, kNames, kShape).load(w13_, w2_));
+    loader.finish([](std::string_view) { return false; });
+    stores_.push_back(loader.take_store());
+    EXPECT_EQ(w2_.format, format);
+    std::vector<float> up(static_cast<std::size_t>(kWidth * kHidden));
+    source_->load({.name = "experts.1.up_proj.weight", .shape = {kWidth, kHidden}}, DType::kF32,
+                  std::as_writable_bytes(std::span(up)));
+    // A group's largest number is below 6 sigma: half a step of e4m3, of a byte, or a step of four
+    // bits at the end of their range. Scales are rounded to float16.
+    const float step = 0.12f * (format == Format::kFp8    ? 1.0f / 16
+                                : format == Format::kInt8 ? 0.5f / 127
+                                                          : 1.0f / 8);
+    for (std::int64_t n = 0; n < kWidth; ++n)
+      for (std::int64_t k = 0; k < kHidden; ++k)
+        ASSERT_NEAR(value(w13_, 1, ops::up_row_of_fragments(n), k),
+                    up[static_cast<std::size_t>(n * kHidden + k)], step * 1.01f);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

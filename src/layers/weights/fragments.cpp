@@ -1,0 +1,251 @@
+#include "layers/weights/fragments.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "kernels/cpu/gemm/quant_rows.h"
+#include "kernels/types/int_fragments.h"
+#include "tensor/copy.h"
+
+namespace sluice {
+namespace {
+
+using ops::Format;
+
+constexpr std::int64_t kRows = ops::kFragmentRows, kColumns = ops::kFragmentColumns;
+
+// The bits of a scale in 16 bits; nothing if it has more.
+std::optional<std::uint16_t> scale_bits(float scale, DType type) {
+  if (type == DType::kBF16) {
+    const BF16 narrow(scale);
+    if (static_cast<float>(narrow) != scale) return {};
+    return std::bit_cast<std::uint16_t>(narrow);
+  }
+  const F16 narrow(scale);
+  if (static_cast<float>(narrow) != scale) return {};
+  return std::bit_cast<std::uint16_t>(narrow);
+}
+
+// The largest group of fragments whose columns share what `columns` of them share; 0: none.
+std::int64_t group_within(std::int64_t columns) {
+  for (const std::int64_t group : {kColumns, std::int64_t{64}, std::int64_t{32}})
+    if (columns % group == 0) return group;
+  return 0;
+}
+
+// The order in which the columns of a group lie together. Nothing: the groups differ in size.
+std::optional<std::vector<std::int32_t>> order_of(const std::vector<std::int32_t>& groups,
+                                                  std::int64_t count) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(count));
+  for (const std::int32_t group : groups) ++sizes[static_cast<std::size_t>(group)];
+  for (const std::int64_t size : sizes)
+    if (size != sizes.front()) return {};
+  std::vector<std::int32_t> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(
+      order, {}, [&](std::int32_t column) { return groups[static_cast<std::size_t>(column)]; });
+  return order;
+}
+
+// Adds what one box needs to the form of the boxes before it.
+class FormOfBoxes {
+ public:
+  explicit FormOfBoxes(const WeightSource& source) : source_(source) {}
+
+  void add(const StoredBox& box) {
+    const QuantMatrix& matrix = *box.matrix;
+    // Scales and zeros of this rank's rows, without columns.
+    QuantCodes head;
+    source_.read_codes(matrix, {0, box.rows.begin, box.rows.count, 0, 0}, head);
+    read_scales(box, head);
+    const bool is_e4m3 = matrix.values->dtype == DType::kF8E4M3, is_byte = matrix.bits > 4;
+    if (is_first_) is_e4m3_ = is_e4m3, is_byte_ = is_byte;
+    if (is_e4m3 != is_e4m3_ || is_byte != is_byte_) return refuse("parts have different numbers");
+    const bool is_symmetric = is_e4m3 || std::ranges::all_of(head.zeros, [&](std::uint8_t zero) {
+                                return zero == (is_byte ? 128 : 8);
+                              });
+    if (is_byte && !is_symmetric) return refuse("8 bits have zero points");
+    has_zeros_ = has_zeros_ || !is_symmetric;
+    const auto groups =
+        static_cast<std::int64_t>(head.scales.size()) / std::max<std::int64_t>(box.rows.count, 1);
+    ColumnOrder order;
+    if (groups > 1) {
+      const std::int64_t width =
+          matrix.index == nullptr ? matrix.block_columns : matrix.columns() / groups;
+      const std::int64_t group = group_within(width);
+      if (group == 0 || (is_e4m3 && group != kColumns))
+        return refuse(
+            fmt::format("groups have {} columns, not a multiple of {}", width, is_e4m3 ? 128 : 32));
+      if (box.columns.begin % width != 0) return refuse("ranks share a group of columns");
+      form_.group = std::min(form_.group, group);
+      if (matrix.index != nullptr && !read_order(box, groups, order)) return;
+    }
+    if (is_first_)
+      form_.order = order;
+    else if ((order == nullptr) != (form_.order == nullptr) ||
+             (order != nullptr && *order != *form_.order))
+      return refuse("parts have different orders of columns");
+    is_first_ = false;
+  }
+
+  FragmentForm form() {
+    form_.scale = in_f16_ ? DType::kF16 : DType::kBF16;
+    form_.format = is_e4m3_     ? Format::kFp8
+                   : is_byte_   ? Format::kInt8
+                   : has_zeros_ ? Format::kInt4Zero
+                                : Format::kInt4;
+    if (!is_e4m3_ && !in_f16_ && !in_bf16_) refuse("scales have more than 16 bits");
+    return form_;
+  }
+
+ private:
+  void refuse(std::string reason) {
+    if (form_.reason.empty()) form_.reason = std::move(reason);
+    is_first_ = false;
+  }
+
+  void read_scales(const StoredBox& box, const QuantCodes& head) {
+    for (std::size_t i = 0; i < head.scales.size(); ++i) {
+      const float scale = head.scales[i];
+      require(std::isfinite(scale) && scale >= 0,
+              "the matrix {} ({}): a scale of row {} is {}; a positive number was expected, the "
+              "checkpoint is damaged",
+              box.matrix->info.name, box.matrix->format->name,
+              box.rows.begin + static_cast<std::int64_t>(i) % box.rows.count, scale);
+      in_f16_ = in_f16_ && scale_bits(scale, DType::kF16).has_value();
+      in_bf16_ = in_bf16_ && scale_bits(scale, DType::kBF16).has_value();
+    }
+  }
+
+  // False: refused.
+  bool read_order(const StoredBox& box, std::int64_t groups, ColumnOrder& order) {
+    QuantCodes row;
+    source_.read_codes(*box.matrix, {0, box.rows.begin, 1, 0, box.matrix->columns()}, row);
+    auto sorted = order_of(row.groups, groups);
+    if (!sorted) {
+      refuse("groups have different numbers of columns");
+      return false;
+    }
+    if (std::ranges::is_sorted(*sorted)) return true;
+    if (box.columns.count != box.matrix->columns()) {
+      refuse("ranks share columns whose order is that of their groups");
+      return false;
+    }
+    order = std::make_shared<const std::vector<std::int32_t>>(std::move(*sorted));
+    return true;
+  }
+
+  const WeightSource& source_;
+  FragmentForm form_;
+  bool is_first_ = true, is_e4m3_ = false, is_byte_ = false, has_zeros_ = false;
+  bool in_f16_ = true, in_bf16_ = true;
+};
+
+}  // namespace
+
+FragmentForm common_fragment_form(const WeightSource& source, std::span<const StoredBox> boxes) {
+  FormOfBoxes common(source);
+  for (const StoredBox& box : boxes) common.add(box);
+  return common.form();
+}
+
+QuantCodes empty_codes(const ops::Weight& w, std::int64_t rows) {
+  QuantCodes codes;
+  const std::int64_t groups = (w.columns + w.group - 1) / w.group;
+  codes.codes.resize(static_cast<std::size_t>(rows * w.columns));
+  codes.zeros.assign(static_cast<std::size_t>(groups * rows),
+                     static_cast<std::uint8_t>(ops::fragment_unit(w).middle()));
+  codes.scales.resize(static_cast<std::size_t>(groups * rows));
+  for (std::int64_t c = 0; c < w.columns; ++c)
+    codes.groups.push_back(static_cast<std::int32_t>(c / w.group));
+  return codes;
+}
+
+QuantCodes rounded_codes(const ops::Weight& w, const Tensor& numbers) {
+  const std::int64_t rows = numbers.dim(0);
+  QuantCodes codes = empty_codes(w, rows);
+  const cpu::QuantKind kind =
+      w.format == Format::kInt8 ? cpu::QuantKind::kInt8 : cpu::QuantKind::kInt4;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < w.columns; c += w.group) {
+      const float* from = numbers.ptr<float>() + r * w.columns + c;
+      std::uint8_t* to = codes.codes.data() + r * w.columns + c;
+      const std::int64_t count = std::min(w.group, w.columns - c);
+      float& scale = codes.scales[static_cast<std::size_t>(c / w.group * rows + r)];
+      if (w.format != Format::kFp8) {
+        scale = static_cast<float>(cpu::quantize_group(kind, from, count, to));
+        continue;
+      }
+      float largest = 0;
+      for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(from[i]));
+      const auto [own, factor] = ops::fp8_scale(largest);
+      scale = own;
+      for (std::int64_t i = 0; i < count; ++i) to[i] = ops::to_e4m3(from[i] * factor);
+    }
+  return codes;
+}
+
+void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t first,
+                       std::int64_t rows, const std::function<CodeRow(std::int64_t)>& row_of,
+                       std::span<const std::int32_t> order) {
+  const ops::FragmentUnit form = fragment_unit(w);
+  const bool is_e4m3 = w.format == Format::kFp8;
+  const auto nothing = static_cast<std::uint8_t>(is_e4m3 ? 0 : form.middle());
+  const std::int64_t units = ops::fragment_units(w.columns), tile_bytes = units * form.bytes(),
+                     width = kColumns / form.groups;
+  HostImage image(w.data.at(index).slice(0, first / kRows * tile_bytes,
+                                         ops::fragment_tiles(rows) * tile_bytes));
+  auto* to = static_cast<std::uint8_t*>(image.tensor().data);
+  const auto column_of = [&](std::int64_t k) {
+    return order.empty() ? k : std::int64_t{order[static_cast<std::size_t>(k)]};
+  };
+  std::array<std::uint8_t, kRows * kColumns> square;
+  std::array<CodeRow, kRows> of_tile;
+  for (std::int64_t tile = 0; tile < ops::fragment_tiles(rows); ++tile) {
+    for (std::int64_t r = 0; r < kRows; ++r)
+      of_tile[static_cast<std::size_t>(r)] =
+          tile * kRows + r < rows ? row_of(tile * kRows + r) : CodeRow{};
+    for (std::int64_t u = 0; u < units; ++u, to += form.bytes()) {
+      const std::int64_t begin = u * kColumns, count = std::min(kColumns, w.columns - begin);
+      square.fill(nothing);
+      for (int r = 0; r < kRows; ++r) {
+        const CodeRow& from = of_tile[static_cast<std::size_t>(r)];
+        std::uint8_t* const line = square.data() + r * kColumns;
+        for (int g = 0; g < form.groups; ++g) {
+          float scale = 0;
+          auto zero = static_cast<std::uint8_t>(form.middle());
+          if (from.codes != nullptr && begin + g * width < w.columns) {
+            const std::int32_t group =
+                from.codes->groups[static_cast<std::size_t>(column_of(begin + g * width))];
+            const auto at = static_cast<std::size_t>(group * from.rows + from.row);
+            scale = from.codes->scales[at];
+            zero = from.codes->zeros[at];
+          }
+          if (is_e4m3) {
+            std::memcpy(to + form.scale_at(g, r), &scale, 4);
+          } else {
+            const std::optional<std::uint16_t> bits = scale_bits(scale, w.scale);
+            check(bits.has_value(), "a scale of {} has more than 16 bits", scale);
+            std::memcpy(to + form.scale_at(g, r), &*bits, 2);
+          }
+          if (!form.has_zeros) continue;
+          to[form.zero_at(g, r)] = zero;
+          std::fill_n(line + g * width, width, zero);  // columns after the last one are zeros
+        }
+        if (from.codes == nullptr) continue;
+        const std::uint8_t* codes = from.codes->codes.data() + from.row * w.columns;
+        for (std::int64_t c = 0; c < count; ++c) line[c] = codes[column_of(begin + c)];
+      }
+      put_fragment_codes(form, square.data(), kColumns, to);
+    }
+  }
+  image.put();
+}
+
+}  // namespace sluice

@@ -1,0 +1,203 @@
+#include "layers/weights/int_weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/types/int_fragments.h"
+#include "tensor/copy.h"
+
+namespace sluice {
+namespace {
+
+using ops::Format;
+
+constexpr std::int64_t kRows = ops::kFragmentRows;
+constexpr std::int64_t kMiddleOfByte = 128;
+// A piece that a thread reads and packs at once.
+constexpr std::int64_t kPieceRows = 1024, kPieceElements = 8 << 20;
+
+std::int64_t piece_rows(std::int64_t columns) {
+  return std::clamp(kPieceElements / columns / kRows * kRows, kRows, kPieceRows);
+}
+
+// Writes the rows of `from` to rows [first, ...) of w, which begin a tile.
+void put_rows(const ops::Weight& w, std::int64_t first, const QuantCodes& from,
+              std::span<const std::int32_t> order) {
+  const auto rows = static_cast<std::int64_t>(from.codes.size()) / w.columns;
+  put_fragment_rows(
+      w, 0, first, rows, [&](std::int64_t i) { return CodeRow{&from, i, rows}; }, order);
+}
+
+}  // namespace
+
+IntWeights::IntWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
+                       Shard shard)
+    : weights_(weights),
+      all_columns_(columns),
+      columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
+                                    : AxisRange{0, columns}) {
+  const WeightSource& source = weights.loader_->source_;
+  for (const WeightPart& part : parts) {
+    Part own{.part = &part,
+             .name = std::string(part.name) + ".weight",
+             .rows = weights.rows_of(part, shard),
+             .first = rows_};
+    own.stored = source.find_integers(weights.path(own.name));
+    if (const TensorInfo* info = source.find(weights.path(own.name))) own.blocks = info->blocks;
+    rows_ += own.rows.count;
+    parts_.push_back(std::move(own));
+  }
+}
+
+std::optional<FragmentForm> IntWeights::form() const {
+  const Numerics& numerics = weights_.numerics();
+  if (!numerics.int_fragments || numerics.gemm() != DType::kBF16 || columns_.count == 0 ||
+      rows_ == 0)
+    return {};
+  const bool rounds = numerics.quantization == Format::kInt8 ||
+                      numerics.quantization == Format::kInt4 ||
+                      numerics.quantization == Format::kInt4Zero;
+  const auto all = [&](auto&& test) { return std::ranges::all_of(parts_, test); };
+  const bool stored = !rounds && all([](const Part& part) { return part.stored != nullptr; }),
+             blocks = !rounds && numerics.keep_blocks && all([&](const Part& part) {
+               return part.blocks && part.blocks == parts_.front().blocks &&
+                      (part.blocks == BlockType::kQ8_0 || part.blocks == BlockType::kQ4_0);
+             });
+  if (!stored && !blocks && !rounds) return {};
+  FragmentForm form;
+  if (columns_.count % 8 != 0)
+    form.reason = fmt::format("{} columns are no multiple of 8", columns_.count);
+  for (const Part& part : parts_) {
+    if (part.first % kRows != 0) form.reason = "a part begins within 16 rows";
+    if (part.part->transposed) form.reason = "its numbers are transposed";
+    // The widened path names a tensor of a wrong shape.
+    if (stored && part.stored->info.shape != std::vector{part.part->stored_rows(), all_columns_})
+      return {};
+  }
+  if (!form.reason.empty()) return form;
+  if (rounds) {
+    form.format = *numerics.quantization;
+    form.group = numerics.quantization_group;
+  } else if (blocks) {
+    form.format = parts_.front().blocks == BlockType::kQ8_0 ? Format::kInt8 : Format::kInt4;
+    form.group = kBlockValues;
+    if (columns_.begin % kBlockValues != 0 || columns_.count % kBlockValues != 0)
+      form.reason = "ranks share a block of columns";
+  } else {
+    std::vector<StoredBox> boxes;
+    for (const Part& part : parts_) boxes.push_back({part.stored, part.rows, columns_});
+    form = common_fragment_form(weights_.loader_->source_, boxes);
+  }
+  return form;
+}
+
+std::optional<ops::Weight> IntWeights::load() const {
+  const std::optional<FragmentForm> form = this->form();
+  if (!form) return {};
+  if (!form->reason.empty()) {
+    weights_.loader_->note_widened(weights_.path(parts_.front().name), form->reason);
+    return {};
+  }
+  ops::Weight w;
+  w.format = form->format;
+  w.layout = ops::Layout::kFragments;
+  w.group = form->group;
+  w.scale = form->scale;
+  w.input = weights_.numerics().gemm();
+  w.rows = rows_;
+  w.columns = columns_.count;
+  w.data = weights_.take(DType::kU8, {1, fragment_bytes(w)});
+  if (form->order != nullptr) {
+    w.order = weights_.take(DType::kI32, {w.columns});
+    HostImage image(w.order);
+    std::ranges::copy(*form->order, image.tensor().ptr<std::int32_t>());
+    image.put();
+  }
+  for (const Part& part : parts_) {
+    if (weights_.numerics().quantization)
+      add_numbers(w, part);
+    else if (part.stored != nullptr)
+      add_stored(w, part, form->order);
+    else
+      add_blocks(w, part);
+  }
+  return w;
+}
+
+void IntWeights::add_stored(const ops::Weight& w, const Part& part,
+                            const ColumnOrder& order) const {
+  const WeightSource& source = weights_.loader_->source_;
+  const std::int64_t piece = piece_rows(all_columns_);
+  for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
+    const QuantTile tile{.matrix = 0,
+                         .row = part.rows.begin + begin,
+                         .num_rows = std::min(piece, part.rows.count - begin),
+                         .column = columns_.begin,
+                         .num_columns = columns_.count};
+    WeightTask task;
+    task.name = weights_.path(part.name);
+    task.read = [&source, w, tile, order, matrix = part.stored, first = part.first + begin] {
+      QuantCodes codes;
+      source.read_codes(*matrix, tile, codes);
+      put_rows(w, first, codes, order == nullptr ? std::span<const std::int32_t>{} : *order);
+    };
+    weights_.add(std::move(task));
+  }
+}
+
+void IntWeights::add_blocks(const ops::Weight& w, const Part& part) const {
+  const std::int64_t piece = piece_rows(all_columns_);
+  for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
+    const std::int64_t count = std::min(piece, part.rows.count - begin);
+    weights_.add({.name = weights_.path(part.name),
+                  .shape = {part.part->stored_rows(), all_columns_},
+                  .ranges = {{part.rows.begin + begin, count}, columns_},
+                  .place = {},
+                  .dtype = DType::kU8,
+                  .use =
+                      [w, first = part.first + begin](const Tensor& box, std::int64_t row) {
+                        QuantCodes codes = empty_codes(w, box.dim(0));
+                        const auto* block = static_cast<const std::byte*>(box.data);
+                        for (std::int64_t r = 0; r < box.dim(0); ++r)
+                          for (std::int64_t g = 0; g < w.columns / kBlockValues; ++g) {
+                            std::uint8_t* to =
+                                codes.codes.data() + r * w.columns + g * kBlockValues;
+                            F16 scale;
+                            if (w.format == Format::kInt8) {
+                              BlockQ8_0 stored;
+                              std::memcpy(&stored, block, sizeof stored);
+                              for (int i = 0; i < 32; ++i)
+                                to[i] = static_cast<std::uint8_t>(stored.q[i] + kMiddleOfByte);
+                              scale = stored.d;
+                              block += sizeof stored;
+                            } else {
+                              BlockQ4_0 stored;
+                              std::memcpy(&stored, block, sizeof stored);
+                              for (int i = 0; i < 16; ++i)
+                                to[i] = stored.q[i] & 15, to[i + 16] = stored.q[i] >> 4;
+                              scale = stored.d;
+                              block += sizeof stored;
+                            }
+                            codes.scales[static_cast<std::size_t>(g * box.dim(0) + r)] =
+                                static_cast<float>(scale);
+                          }
+                        put_rows(w, first + row, codes, {});
+                      },
+                  .as_blocks = true});
+  }
+}
+
+void IntWeights::add_numbers(const ops::Weight& w, const Part& part) const {
+  const std::int64_t piece = piece_rows(all_columns_);
+  for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
+    const std::int64_t count = std::min(piece, part.rows.count - begin);
+    weights_.read_then(part.name, DType::kF32, {part.part->stored_rows(), all_columns_},
+                       {{part.rows.begin + begin, count}, columns_},
+                       [w, first = part.first + begin](const Tensor& box) {
+                         put_rows(w, first, rounded_codes(w, box), {});
+                       });
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,112 @@
+// Expert MLPs with weights in fragments on a CPU against their definition.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/types/int_fragments.h"
+#include "ops/moe.h"
+#include "ops/testing/support.h"
+
+namespace sluice::ops {
+namespace {
+
+// A stack of random e4m3 numbers, and their values.
+struct E4m3Stack {
+  Weight w;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // [count, rows, columns]
+
+  E4m3Stack(std::int64_t count, std::int64_t rows, std::int64_t columns, unsigned seed) {
+    w.format = Format::kFp8, w.layout = Layout::kFragments, w.group = kFragmentColumns;
+    w.input = DType::kBF16, w.count = count, w.rows = rows, w.columns = columns;
+    bytes.resize(static_cast<std::size_t>(count * fragment_bytes(w)));
+    w.data = Tensor::dense(bytes.data(), DType::kU8, {count, fragment_bytes(w)});
+    values.resize(static_cast<std::size_t>(count * rows * columns));
+    const FragmentUnit unit = fragment_unit(w);
+    const std::array<float, 256> widened = e4m3_values();
+    std::mt19937 random(seed);
+    auto* const all = reinterpret_cast<std::uint8_t*>(bytes.data());
+    for (std::int64_t e = 0; e < count; ++e)
+      for (std::int64_t n = 0; n < rows; ++n)
+        for (std::int64_t k = 0; k < columns; ++k) {
+          std::uint8_t* const to = all + e * fragment_bytes(w) +
+                                   (n / 16 * fragment_units(columns) + k / 128) * unit.bytes();
+          const auto code = static_cast<std::uint8_t>(random() % 0x7F | (random() % 2) << 7);
+          const float scale = 0.001f * static_cast<float>(1 + (n + k / 128 * 3) % 5);
+          to[unit.code_at(static_cast<int>(n % 16), static_cast<int>(k % 128)).byte] = code;
+          std::memcpy(to + unit.scale_at(0, static_cast<int>(n % 16)), &scale, 4);
+          values[static_cast<std::size_t>((e * rows + n) * columns + k)] = widened[code] * scale;
+        }
+  }
+  double at(std::int64_t e, std::int64_t n, std::int64_t k) const {
+    return values[static_cast<std::size_t>((e * w.rows + n) * w.columns + k)];
+  }
+};
+
+TEST(ExpertFragments, AreTheDefinition) {
+  constexpr std::int64_t kTokens = 5, kExperts = 4, kTopK = 2, kHidden = 136, kWidth = 24;
+  const E4m3Stack w13(kExperts, 2 * kWidth, kHidden, 1), w2(kExperts, kHidden, kWidth, 2);
+  Owned x(DType::kBF16, {kTokens, kHidden}, 8), weights(DType::kF32, {kTokens, kTopK}),
+      ids(DType::kI32, {kTokens, kTopK}), out(DType::kF32, {kTokens, kHidden}, 4),
+      up_bias(DType::kF32, {kExperts, 2 * kWidth}), down_bias(DType::kF32, {kExperts, kHidden});
+  fill(x, 3);
+  fill(weights, 4);
+  fill(up_bias, 5);
+  fill(down_bias, 6);
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    put(ids, {t, 0}, static_cast<double>(t % 3));
+    put(ids, {t, 1}, t == 4 ? -1.0 : 3.0);
+  }
+  for (const bool biased : {false, true})
+    for (const bool interleaved : {false, true}) {
+      ExpertParams params(Activation::kSilu);
+      if (biased) params.up_bias = up_bias, params.down_bias = down_bias;
+      params.interleaved = interleaved;
+      Machine machine(CpuIsa::kAvx2);
+      Arena arena(1 << 20);
+      machine.ctx.arena = &arena;
+      const MoeWorkspace workspace = take_moe_workspace(arena, kTokens, kTopK, kExperts, kHidden,
+                                                        kWidth, {DType::kBF16, kWidth});
+      fused_experts(machine.ctx, x, w13.w, w2.w, weights, ids, params, workspace, out);
+      EXPECT_TRUE(gaps_untouched(out));
+      for (std::int64_t t = 0; t < kTokens; ++t) {
+        double wanted[kHidden] = {}, bound[kHidden] = {};
+        for (std::int64_t j = 0; j < kTopK; ++j) {
+          const auto e = static_cast<std::int64_t>(get(ids, {t, j}));
+          if (e < 0) continue;
+          double inner[kWidth], error[kWidth];
+          for (std::int64_t n = 0; n < kWidth; ++n) {
+            double gate = 0, up = 0, size = 0;
+            // Tiles have eight gate rows, then the eight up rows of the same columns.
+            const std::int64_t row = n / 8 * 16 + n % 8;
+            for (std::int64_t k = 0; k < kHidden; ++k) {
+              const double value = get(x, {t, k});
+              gate += value * w13.at(e, row, k), up += value * w13.at(e, row + 8, k);
+              size += std::abs(value * w13.at(e, row, k)) + std::abs(value * w13.at(e, row + 8, k));
+            }
+            if (biased) {
+              gate += get(up_bias, {e, interleaved ? 2 * n : n});
+              up += get(up_bias, {e, interleaved ? 2 * n + 1 : kWidth + n});
+            }
+            inner[n] = gate / (1 + std::exp(-gate)) * up;
+            // Sums of 136 terms, the activation, then bfloat16.
+            error[n] = (std::abs(gate) + std::abs(up) + 1) * 1.1 * 40 * kEps * size +
+                       std::abs(inner[n]) * 0x1.01p-8 + 1e-6;
+          }
+          for (std::int64_t n = 0; n < kHidden; ++n) {
+            double sum = biased ? get(down_bias, {e, n}) : 0, off = 1e-6;
+            for (std::int64_t k = 0; k < kWidth; ++k) {
+              sum += inner[k] * w2.at(e, n, k);
+              off += (error[k] + 40 * kEps * std::abs(inner[k])) * std::abs(w2.at(e, n, k));
+            }
+            wanted[n] += get(weights, {t, j}) * sum;
+            bound[n] += std::abs(get(weights, {t, j})) * off;
+          }
+        }
+        for (std::int64_t n = 0; n < kHidden; ++n)
+          EXPECT_NEAR(get(out, {t, n}), wanted[n], bound[n]) << t << ", " << n;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace sluice::ops

@@ -1,0 +1,192 @@
+// Drafts of models' own layers: the same however a sequence is cut into steps, and equal to
+// recorded ones where those are there.
+#include "runtime/draft_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "checkpoint/load_config.h"
+#include "runtime/model_runner.h"
+
+namespace sluice {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+constexpr int kMaxDrafts = 4;
+const char* const kModels[] = {"deepseek-v3", "deepseek-v32", "glm-moe-dsa"};
+
+// One sequence on a runner of its own.
+class Sequence {
+ public:
+  explicit Sequence(const std::string& model)
+      : directory_(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model),
+        config_(load_model_config(directory_)) {
+    set_log_level(LogLevel::kWarning);
+    RunnerOptions options;
+    options.placement.num_threads = 1;
+    options.model.numerics.compute = DType::kF32;
+    options.model.context_length = 256;
+    options.model.draft_layer = true;
+    options.limits = {.max_running_requests = 2, .max_step_tokens = 200};
+    options.kv.max_total_tokens = 512;
+    options.max_drafts = kMaxDrafts;
+    const StartupReport quiet = [](const std::string&, double, const std::string&) {};
+    auto rank = std::make_unique<Rank>(options.placement, false, nullptr);
+    std::unique_ptr<Model> weights =
+        load_rank_model(*rank, options, config_, WeightSource::checkpoint(directory_), quiet);
+    runner_ =
+        std::make_unique<ModelRunner>(options, config_, std::move(rank), std::move(weights), quiet);
+  }
+  ~Sequence() { set_log_level(LogLevel::kInfo); }
+
+  // Computes tokens in pieces; the last piece brings a token and drafts.
+  BatchResult prefill(const Tokens& prompt, int piece) {
+    known_ = prompt;
+    BatchResult result;
+    for (int first = 0; std::cmp_less(first, prompt.size()); first += piece) {
+      const int end = std::min(first + piece, static_cast<int>(prompt.size()));
+      const bool last = std::cmp_equal(end, prompt.size());
+      result = step({.sequence = 1,
+                     .slot = 0,
+                     .first = first,
+                     .count = end - first,
+                     .decode = false,
+                     .next_token = last ? -1 : prompt[static_cast<std::size_t>(end)]},
+                    Tokens(prompt.begin() + first, prompt.begin() + end), last ? 1 : 0, first == 0);
+    }
+    take(result);
+    return result;
+  }
+  // The last known token, and drafts behind it.
+  BatchResult verify(const Tokens& drafts) {
+    Tokens rows = {known_.back()};
+    rows.insert(rows.end(), drafts.begin(), drafts.end());
+    const auto count = static_cast<std::int32_t>(rows.size());
+    const BatchResult result = step({.sequence = 1,
+                                     .slot = 0,
+                                     .first = static_cast<std::int32_t>(known_.size()) - 1,
+                                     .count = count,
+                                     .decode = true},
+                                    rows, count, false);
+    take(result);
+    return result;
+  }
+  const Tokens& known() const { return known_; }
+
+ private:
+  void take(const BatchResult& result) {
+    known_.insert(known_.end(), result.tokens.begin(), result.tokens.end());
+  }
+  BatchResult step(const BatchItem& item, const Tokens& tokens, int num_sampled, bool begins) {
+    Batch batch;
+    batch.mode = item.decode ? ForwardMode::kTargetVerify : ForwardMode::kExtend;
+    batch.items = {item};
+    batch.token_ids = tokens;
+    PageRows& pages = batch.groups.emplace_back();
+    pages.pages.resize(4);
+    std::iota(pages.pages.begin(), pages.pages.end(), 0);
+    pages.offsets = {0, 4};
+    for (int i = item.count - num_sampled; i < item.count; ++i)
+      batch.logit_rows.push_back(
+          {.item = 0, .row = i, .position = item.first + i + 1, .sample = true});
+    if (begins) {
+      SlotInit& init = batch.slot_inits.emplace_back();
+      init.params.temperature = 0;
+    }
+    Pending pending = runner_->launch(batch);
+    runner_->sample(pending);
+    return runner_->collect(std::move(pending));
+  }
+
+  const std::string directory_;
+  const ModelConfig config_;
+  std::unique_ptr<ModelRunner> runner_;
+  Tokens known_;
+};
+
+Tokens prompt_of(int size) {
+  Tokens prompt;
+  for (int i = 0; i < size; ++i) prompt.push_back(3 + i * i % 211);
+  return prompt;
+}
+
+Tokens drafts_of(const BatchResult& result) {
+  const auto drafts = result.drafts_of(0);
+  return {drafts.begin(), drafts.end()};
+}
+
+TEST(DraftRunner, DraftsDoNotDependOnHowTheStepsWereCut) {
+  for (const char* model : kModels) {
+    Sequence plain(model);
+    std::vector<Tokens> wanted = {drafts_of(plain.prefill(prompt_of(90), 1000))};
+    for (int i = 0; i < 12; ++i) wanted.push_back(drafts_of(plain.verify({})));
+    for (const Tokens& drafts : wanted) EXPECT_EQ(drafts.size(), std::size_t{kMaxDrafts});
+
+    Sequence cut(model);
+    EXPECT_EQ(drafts_of(cut.prefill(prompt_of(90), 17)), wanted[0]) << model;
+    // Right drafts, and some behind them that are wrong.
+    for (std::size_t done = 0; done < 12;) {
+      Tokens drafts;
+      for (std::size_t i = 0; i < done % 4 && done + i + 1 < 12; ++i)
+        drafts.push_back(plain.known()[90 + done + 1 + i]);
+      drafts.push_back((plain.known()[90 + done + 1 + drafts.size()] + 1) % 200);
+      const BatchResult result = cut.verify(drafts);
+      done += result.tokens.size();
+      ASSERT_EQ(result.tokens.size(), drafts.size()) << model;
+      EXPECT_EQ(drafts_of(result), wanted[done]) << model << " after " << done;
+    }
+  }
+}
+
+// The sequence has four pages: at their end no slot is left for drafts but the first, which needs
+// none.
+TEST(DraftRunner, DraftsEndWithThePages) {
+  Sequence sequence("deepseek-v3");
+  EXPECT_EQ(drafts_of(sequence.prefill(prompt_of(253), 100)).size(), std::size_t{kMaxDrafts});
+  EXPECT_EQ(drafts_of(sequence.verify({})).size(), 3u);
+  EXPECT_EQ(drafts_of(sequence.verify({})).size(), 2u);
+  EXPECT_EQ(drafts_of(sequence.verify({})).size(), 1u);
+}
+
+// Recorded drafts lie beside the repository on machines of developers.
+TEST(DraftRunner, EqualsRecordedDrafts) {
+  const std::filesystem::path families =
+      std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation/families";
+  if (!std::filesystem::exists(families)) GTEST_SKIP() << families << " is not there";
+  int compared = 0;
+  for (const char* model : kModels) {
+    const std::filesystem::path file = families / (std::string("mtp-") + model) / "golden.json";
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    const Json reference = parse_json_or_throw(text.str(), file.string());
+    Sequence sequence(model);
+    for (const Json& prompt : reference["prompts"]) {
+      const Tokens greedy = prompt["greedy"];
+      BatchResult result = sequence.prefill(prompt["ids"], 1000);
+      for (const Json& recorded : prompt["drafts"]) {
+        const auto after = recorded["after"].get<std::size_t>();
+        ASSERT_EQ(result.tokens, Tokens{greedy[after]});
+        Tokens drafts = drafts_of(result), wanted = recorded["tokens"];
+        const auto sure = recorded["sure"].get<std::size_t>();
+        ASSERT_EQ(drafts.size(), wanted.size());
+        drafts.resize(sure);
+        wanted.resize(sure);
+        EXPECT_EQ(drafts, wanted) << model << " after " << after;
+        compared += static_cast<int>(sure);
+        result = sequence.verify({});
+      }
+    }
+  }
+  EXPECT_GT(compared, 500);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,70 @@
+#include "sampling/device_masks.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/logit_edits.h"
+#include "tensor/copy.h"
+
+namespace sluice {
+namespace {
+
+std::int64_t align(std::int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+std::int64_t words_of(std::int64_t vocab_size) {
+  return (vocab_size + 31) / 32;
+}
+
+}  // namespace
+
+DeviceMasks::DeviceMasks(std::int64_t max_rows, std::int64_t vocab_size, Device device,
+                         const Stream& stream)
+    : stream_(stream),
+      max_rows_(max_rows),
+      words_(words_of(vocab_size)),
+      memory_(bytes(max_rows, vocab_size), device),
+      staging_(Buffer::staging(bytes(max_rows, vocab_size), device)),
+      copied_(device) {}
+
+std::int64_t DeviceMasks::bytes(std::int64_t max_rows, std::int64_t vocab_size) {
+  return align(4 * max_rows) + 4 * max_rows * words_of(vocab_size);
+}
+
+Tensor DeviceMasks::indices(const Buffer& memory, std::int64_t rows) const {
+  return memory.tensor(DType::kI32, {rows});
+}
+
+Tensor DeviceMasks::bits(const Buffer& memory, std::int64_t masks) const {
+  return memory.tensor(DType::kI32, {masks, words_}, align(4 * max_rows_));
+}
+
+void DeviceMasks::put(const SampleInputs& inputs, std::int64_t num_rows) {
+  num_masks_ = static_cast<std::int64_t>(inputs.masks.size());
+  check(num_rows <= max_rows_ && num_masks_ <= num_rows, "{} masks for {} rows of at most {}",
+        num_masks_, num_rows, max_rows_);
+  if (is_copying_) copied_.wait();
+  const Tensor index = indices(staging_, num_rows), mask_bits = bits(staging_, num_masks_);
+  std::fill_n(index.ptr<std::int32_t>(), num_rows, -1);
+  for (std::int64_t i = 0; i < num_masks_; ++i) {
+    const TokenMask& mask = inputs.masks[static_cast<std::size_t>(i)];
+    check(mask.logit_row >= 0 && mask.logit_row < num_rows, "a mask for logit row {} of {}",
+          mask.logit_row, num_rows);
+    index.ptr<std::int32_t>()[mask.logit_row] = static_cast<std::int32_t>(i);
+    auto* const words = static_cast<std::uint32_t*>(mask_bits.at(i).data);
+    const std::size_t count = std::min(mask.bits.size(), static_cast<std::size_t>(words_));
+    std::copy_n(mask.bits.begin(), count, words);
+    std::fill(words + count, words + words_, 0u);
+  }
+  copy(stream_, index, indices(memory_, num_rows));
+  if (num_masks_ > 0) copy(stream_, mask_bits, bits(memory_, num_masks_));
+  copied_.record(stream_);
+  is_copying_ = true;
+}
+
+void DeviceMasks::apply(Context& ctx, const Tensor& logits) const {
+  if (num_masks_ == 0) return;
+  ops::mask_logits(ctx, indices(memory_, logits.dim(0)), bits(memory_, num_masks_), logits);
+}
+
+}  // namespace sluice

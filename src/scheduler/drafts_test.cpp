@@ -1,0 +1,189 @@
+// Speculation: what the scheduler does with drafts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "scheduler/testing/sim_world.h"
+
+namespace sluice {
+namespace {
+
+using namespace sim;
+
+// Drafts from a given text; every `wrong_every`th of them is wrong.
+class Script : public TokenDrafter {
+ public:
+  Script(std::vector<std::int32_t> text, std::size_t wrong_every)
+      : text_(std::move(text)), wrong_every_(wrong_every) {}
+  void draft(std::span<const std::int32_t> tokens, int max_drafts,
+             std::vector<std::int32_t>& drafts) override {
+    ASSERT_LE(tokens.size(), text_.size());
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), text_.begin()));
+    for (std::size_t at = tokens.size();
+         at < text_.size() && std::cmp_less(at - tokens.size(), max_drafts); ++at)
+      drafts.push_back(wrong_every_ > 0 && at % wrong_every_ == 0 ? (text_[at] + 1) % kVocab
+                                                                  : text_[at]);
+  }
+
+ private:
+  const std::vector<std::int32_t> text_;
+  const std::size_t wrong_every_;
+};
+
+struct Case {
+  std::vector<std::int32_t> prompt, output;
+  SchedulerOptions options;
+
+  Case(int prompt_size, int num_output, int max_drafts, std::size_t wrong_every,
+       std::int64_t pages = 40)
+      : prompt(prompt_of(prompt_size)), options(options_of(pages)) {
+    output = plain_tokens(options, prompt, {}, num_output);
+    options.max_drafts = max_drafts;
+    std::vector<std::int32_t> text = prompt;
+    text.insert(text.end(), output.begin(), output.end());
+    options.make_drafter = [=] { return std::make_unique<Script>(text, wrong_every); };
+  }
+  QueuedRequest request(std::uint64_t id = 1) const {
+    return request_of(id, prompt, static_cast<int>(output.size()));
+  }
+};
+
+TEST(Drafts, TokensAreThoseOfPlainDecodingInFewerSteps) {
+  for (const auto& [max_drafts, wrong_every, steps] :
+       {std::tuple{4, std::size_t{0}, 21}, std::tuple{1, std::size_t{0}, 51},
+        std::tuple{4, std::size_t{1}, 100}}) {
+    const Case c(70, 100, max_drafts, wrong_every);
+    World world(c.options);
+    ASSERT_TRUE(world.scheduler.add(c.request()).ok());
+    world.run();
+    EXPECT_EQ(world.of(1).tokens, c.output);
+    EXPECT_EQ(world.of(1).finish, FinishReason::kLength);
+    // one prefill step; then each step brings max_drafts + 1 tokens, or one
+    EXPECT_EQ(world.num_steps, steps);
+    const SchedulerStats stats = world.scheduler.stats();
+    EXPECT_EQ(stats.verifications, steps - 1);
+    EXPECT_EQ(stats.accepted_tokens, 99 - stats.verifications);
+    EXPECT_EQ(world.of(1).drafts.accepted, stats.accepted_tokens);
+    EXPECT_EQ(world.of(1).drafts.drafted, stats.drafted_tokens);
+    EXPECT_EQ(stats.accepted_by_place.size(), static_cast<std::size_t>(max_drafts));
+  }
+}
+
+TEST(Drafts, AStepOfDecodeRowsAndDraftsIsAVerification) {
+  const Case c(10, 30, 3, 0);
+  Scheduler scheduler(c.options);
+  Device device(c.options);
+  std::vector<Event> events;
+  ASSERT_TRUE(scheduler.add(c.request()).ok());
+  Step step;
+  StepResult result;
+  ASSERT_TRUE(scheduler.next(step, events));
+  EXPECT_EQ(step.dp[0].mode, ForwardMode::kExtend);
+  device.run(step, result);
+  scheduler.commit(step, result, events);
+  ASSERT_TRUE(scheduler.next(step, events));
+  const Batch& batch = step.dp[0];
+  EXPECT_EQ(batch.mode, ForwardMode::kTargetVerify);
+  ASSERT_EQ(batch.items.size(), 1u);
+  EXPECT_TRUE(batch.items[0].decode);
+  EXPECT_EQ(batch.items[0].first, 10);
+  EXPECT_EQ(batch.items[0].count, 4);
+  EXPECT_EQ(batch.token_ids, std::vector<std::int32_t>(c.output.begin(), c.output.begin() + 4));
+  ASSERT_EQ(batch.logit_rows.size(), 4u);
+  for (std::int32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(batch.logit_rows[static_cast<std::size_t>(i)].row, i);
+    EXPECT_EQ(batch.logit_rows[static_cast<std::size_t>(i)].position, 11 + i);
+    EXPECT_TRUE(batch.logit_rows[static_cast<std::size_t>(i)].sample);
+  }
+  device.run(step, result);
+  scheduler.commit(step, result, events);
+  EXPECT_EQ(events.back().tokens.size(), 4u);
+}
+
+// A token that ends the sequence is never a draft, and none stands behind the last token.
+TEST(Drafts, EndBeforeTheSequenceDoes) {
+  Case c(10, 12, 8, 0);
+  const std::int32_t stop = c.output[6];
+  const auto end = std::ranges::find(c.output, stop) - c.output.begin();
+  QueuedRequest request = c.request();
+  request.eos_ids = {stop};
+  World world(c.options);
+  ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+  ASSERT_TRUE(world.scheduler.add(c.request(2)).ok());
+  while (world.scheduler.has_work()) {
+    if (world.launch()) {
+      const Batch& batch = world.steps.back().dp[0];
+      for (const BatchItem& item : batch.items) EXPECT_LE(item.first + item.count, 10 + 12 - 1);
+      continue;
+    }
+    world.commit();
+  }
+  EXPECT_EQ(world.of(1).tokens,
+            std::vector<std::int32_t>(c.output.begin(), c.output.begin() + end + 1));
+  EXPECT_EQ(world.of(1).finish, FinishReason::kStop);
+  EXPECT_EQ(world.of(2).tokens, c.output);
+}
+
+// The device reads what the cache holds: a row of a wrong draft would give other tokens.
+TEST(Drafts, ThePrefixCacheHoldsNoWrongDraft) {
+  const Case c(30, 100, 5, 2);
+  World world(c.options);
+  ASSERT_TRUE(world.scheduler.add(c.request()).ok());
+  world.run();
+  ASSERT_EQ(world.of(1).tokens, c.output);
+  std::vector<std::int32_t> next = c.prompt;
+  next.insert(next.end(), c.output.begin(), c.output.end());
+  next.push_back(5);
+  const std::vector<std::int32_t> wanted = plain_tokens(c.options, next, {}, 1);
+  ASSERT_TRUE(world.scheduler.add(request_of(2, next, 1)).ok());
+  world.run();
+  EXPECT_EQ(world.of(2).tokens, wanted);
+  EXPECT_EQ(world.of(2).cached_tokens, 129) << "the last token of the first answer has no row";
+}
+
+// Without a drafter drafts are those of the last result, and a chunk names the token behind it.
+TEST(Drafts, ComeWithResultsWhereThereIsNoDrafter) {
+  Case c(100, 9, 4, 0);
+  c.options.make_drafter = {};
+  c.options.chunked_prefill_tokens = 60;
+  Scheduler scheduler(c.options);
+  Device device(c.options);
+  std::vector<Event> events;
+  ASSERT_TRUE(scheduler.add(c.request()).ok());
+  Step step;
+  StepResult result;
+  ASSERT_TRUE(scheduler.next(step, events));
+  EXPECT_EQ(step.dp[0].items[0].next_token, c.prompt[60]);
+  device.run(step, result);
+  scheduler.commit(step, result, events);
+  ASSERT_TRUE(scheduler.next(step, events));
+  EXPECT_EQ(step.dp[0].items[0].next_token, -1);
+  device.run(step, result);
+  result.dp[0].draft_offsets = {0, 2};
+  result.dp[0].drafts = {c.output[1], c.output[2]};
+  scheduler.commit(step, result, events);
+  ASSERT_TRUE(scheduler.next(step, events));
+  EXPECT_EQ(step.dp[0].items[0].count, 3);
+  // The layer that drafts fills slots behind the step.
+  EXPECT_GE(step.dp[0].groups[0].pages.size() * kPageSize, 100u + 3 + 3);
+  device.run(step, result);
+  scheduler.commit(step, result, events);
+  EXPECT_EQ(events.back().tokens,
+            std::vector<std::int32_t>(c.output.begin() + 1, c.output.begin() + 4));
+}
+
+TEST(Drafts, NeedOneStepInFlightAndNoStates) {
+  SchedulerOptions options = options_of(10);
+  options.max_drafts = 2;
+  options.max_steps_in_flight = 2;
+  EXPECT_THROW(Scheduler{options}, Error);
+  options.max_steps_in_flight = 1;
+  options.groups.push_back({"state", Retention::kState, 0, 4});
+  EXPECT_THROW(Scheduler{options}, Error);
+  options.groups.pop_back();
+  EXPECT_NO_THROW(Scheduler{options});
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#include "speculative/drafter_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kNoSecondModel =
+    "a draft model of its own is not loaded by this version; NGRAM needs none";
+
+constexpr std::array kRows = {
+    DraftMethodRow{.name = "NONE", .aliases = "", .method = DraftMethod::kNone},
+    DraftMethodRow{.name = "NGRAM",
+                   .aliases = "prompt_lookup",
+                   .method = DraftMethod::kNgram,
+                   .default_drafts = 7},
+    DraftMethodRow{.name = "NEXTN",
+                   .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp",
+                   .method = DraftMethod::kNextn,
+                   .default_drafts = 3},
+    DraftMethodRow{.name = "EAGLE", .aliases = "", .refusal = kNoSecondModel},
+    DraftMethodRow{.name = "EAGLE3", .aliases = "", .refusal = kNoSecondModel},
+    DraftMethodRow{.name = "STANDALONE", .aliases = "draft_model", .refusal = kNoSecondModel},
+    DraftMethodRow{.name = "DFLASH", .aliases = "", .refusal = kNoSecondModel},
+    DraftMethodRow{.name = "MEDUSA", .aliases = "mlp_speculator", .refusal = kNoSecondModel},
+    DraftMethodRow{.name = "SUFFIX",
+                   .aliases = "",
+                   .refusal = "texts of finished requests are not kept for drafts; NGRAM looks the "
+                              "request's own text up"},
+};
+
+bool same_name(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
+  });
+}
+
+bool has_name(const DraftMethodRow& row, std::string_view name) {
+  if (same_name(row.name, name)) return true;
+  for (std::size_t begin = 0; begin < row.aliases.size();) {
+    const std::size_t end = std::min(row.aliases.find(' ', begin), row.aliases.size());
+    if (same_name(row.aliases.substr(begin, end - begin), name)) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const DraftMethodRow> draft_method_table() {
+  return kRows;
+}
+
+const DraftMethodRow* find_draft_method(std::string_view name) {
+  const auto found =
+      std::ranges::find_if(kRows, [&](const DraftMethodRow& row) { return has_name(row, name); });
+  return found == kRows.end() ? nullptr : &*found;
+}
+
+const DraftMethodRow& draft_method_row(DraftMethod method) {
+  const auto found = std::ranges::find_if(kRows, [&](const DraftMethodRow& row) {
+    return row.refusal.empty() && row.method == method;
+  });
+  check(found != kRows.end(), "draft method {} has no row", static_cast<int>(method));
+  return *found;
+}
+
+std::string describe(const SpeculationOptions& options) {
+  std::string text = fmt::format("{}, up to {} drafts for a sequence in a step",
+                                 draft_method_row(options.method).name, options.max_drafts);
+  if (options.method == DraftMethod::kNgram)
+    text += fmt::format(", behind matches of {} to {} tokens", options.ngram.min_match,
+                        options.ngram.max_match);
+  return text;
+}
+
+DrafterMaker make_drafter(const SpeculationOptions& options) {
+  if (options.method != DraftMethod::kNgram) return {};
+  const std::uint64_t seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  return [ngram = options.ngram, seed] { return std::make_unique<NgramDrafter>(ngram, seed); };
+}
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+// The methods of speculative decoding: rows of one table.
+//
+//   const DraftMethodRow* row = find_draft_method("ngram");
+//   if (!row->refusal.empty()) ...                   // known, and why it is not served
+//   scheduler.make_drafter = make_drafter({.method = row->method, .max_drafts = 7, ...});
+//
+// A method drafts up to max_drafts tokens of a sequence. The next step computes them all beside
+// the known token, and the sampler keeps those that it would have chosen itself
+// (docs/speculation.md).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "batch/token_drafter.h"
+#include "speculative/ngram.h"
+
+namespace sluice {
+
+enum class DraftMethod : std::uint8_t {
+  kNone,
+  kNgram,  // prompt look-up
+  kNextn,  // the model's own layer that predicts the token after the next
+};
+
+// What a server is told.
+struct SpeculationOptions {
+  DraftMethod method = DraftMethod::kNone;
+  int max_drafts = 0;  // drafted tokens of a sequence in a step
+  NgramOptions ngram = {};
+
+  bool is_on() const { return method != DraftMethod::kNone; }
+};
+
+struct DraftMethodRow {
+  std::string_view name;     // SGLang's
+  std::string_view aliases;  // space-separated; vLLM's names among them
+  DraftMethod method = DraftMethod::kNone;
+  std::string_view refusal = {};  // why the method is not served; empty: it is
+  int default_drafts = 0;
+};
+
+std::span<const DraftMethodRow> draft_method_table();
+// By name or alias, in capitals or not; null when unknown.
+const DraftMethodRow* find_draft_method(std::string_view name);
+const DraftMethodRow& draft_method_row(DraftMethod method);
+// "NGRAM, up to 7 drafts ...", for the log.
+std::string describe(const SpeculationOptions& options);
+// Empty where drafts come with the results of steps.
+DrafterMaker make_drafter(const SpeculationOptions& options);
+
+}  // namespace sluice

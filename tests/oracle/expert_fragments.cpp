@@ -1,0 +1,169 @@
+// Expert MLPs with weights in fragments (kernels/types/int_fragments.h): few and many tokens.
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "kernels/types/int_fragments.h"
+#include "ops/fused.h"
+#include "ops/moe.h"
+#include "oracle.h"
+
+namespace sluice::oracle {
+namespace {
+
+using ops::Format;
+using ops::Weight;
+
+struct Shape {
+  std::int64_t tokens, experts, top_k, hidden, width;
+};
+// 2048 x 768 are Qwen3-30B-A3B's, 7168 x 2048 DeepSeek-V3's; tiles of 16, 64 and 128 rows.
+constexpr Shape kShapes[] = {{1, 8, 2, 64, 32},      {1, 16, 8, 2048, 768}, {5, 4, 3, 136, 24},
+                             {8, 32, 8, 2048, 768},  {1, 4, 3, 7168, 2048}, {8, 16, 2, 7168, 2048},
+                             {64, 128, 8, 256, 96},  {700, 16, 4, 128, 64}, {12, 4, 3, 72, 40},
+                             {300, 8, 2, 2048, 768}, {72, 128, 8, 256, 96}};
+struct Kind {
+  Format format;
+  std::int64_t group;
+};
+constexpr Kind kKinds[] = {
+    {Format::kFp8, 128}, {Format::kInt4Zero, 128}, {Format::kInt4, 32}, {Format::kInt8, 64}};
+
+enum class Extra : std::uint8_t { kNone, kGelu, kClamped, kBiased, kWeighed };
+constexpr Extra kExtras[] = {Extra::kNone, Extra::kGelu, Extra::kClamped, Extra::kBiased,
+                             Extra::kWeighed};
+
+// A stack of random numbers with a root mean square of about `size`.
+struct StackTwin {
+  Twin data;
+  Kind kind;
+  std::int64_t experts, rows, columns;
+
+  StackTwin(Bench& bench, const Kind& of, std::int64_t count, std::int64_t n, std::int64_t k,
+            double size)
+      : data(bench, DType::kU8,
+             {count * ops::fragment_tiles(n) * ops::fragment_units(k),
+              ops::fragment_unit(of.format, of.group).bytes()}),
+        kind(of),
+        experts(count),
+        rows(n),
+        columns(k) {
+    std::mt19937 random(91);
+    std::uniform_real_distribution<float> uniform(-448, 448);
+    const ops::FragmentUnit unit = ops::fragment_unit(kind.format, kind.group);
+    // The root mean square of the codes: uniform ones, and differences of two nibbles.
+    const double of_codes = kind.format == Format::kFp8    ? 448 / std::sqrt(3.0)
+                            : kind.format == Format::kInt8 ? 74
+                            : kind.format == Format::kInt4 ? 4.6
+                                                           : 6.5;
+    std::uint8_t bytes[4] = {};
+    data.set([&](std::int64_t, std::int64_t j, std::int64_t) {
+      if (j < unit.code_bytes())
+        return static_cast<double>(kind.format == Format::kFp8 ? ops::to_e4m3(uniform(random))
+                                                               : random() % 256);
+      if (j >= unit.zeros_at()) return static_cast<double>(random() % 16);
+      const int at = static_cast<int>(j % unit.scale_bytes);
+      if (at == 0) {
+        const auto scale = static_cast<float>(size / of_codes *
+                                              (0.75 + static_cast<double>(random() % 512) / 1024));
+        if (unit.scale_bytes == 4) {
+          std::memcpy(bytes, &scale, 4);
+        } else {
+          const F16 narrow(scale);
+          std::memcpy(bytes, &narrow, 2);
+        }
+      }
+      return static_cast<double>(bytes[at]);
+    });
+  }
+  Weight operator()(const Context& ctx) const {
+    Weight w;
+    w.format = kind.format, w.layout = ops::Layout::kFragments;
+    w.group = kind.group, w.input = DType::kBF16;
+    w.count = experts, w.rows = rows, w.columns = columns;
+    w.data = Tensor::dense(data(ctx).data, DType::kU8, {experts, data(ctx).numel() / experts},
+                           ctx.device);
+    return w;
+  }
+};
+
+void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
+  // gate and up have about the variance of x, and so have the results.
+  const double up_size = 1 / std::sqrt(static_cast<double>(s.hidden)),
+               down_size = 1 / std::sqrt(static_cast<double>(s.width));
+  StackTwin w13(bench, kind, s.experts, 2 * s.width, s.hidden, up_size),
+      w2(bench, kind, s.experts, s.hidden, s.width, down_size);
+  Twin x(bench, DType::kBF16, {s.tokens, s.hidden}, 8),
+      weights(bench, DType::kF32, {s.tokens, s.top_k}),
+      ids(bench, DType::kI32, {s.tokens, s.top_k}),
+      out(bench, DType::kF32, {s.tokens, s.hidden}, 4),
+      sum(bench, DType::kF32, {s.tokens, s.hidden}, 4),
+      branch(bench, DType::kF32, {s.tokens, s.hidden}),
+      up_bias(bench, DType::kF32, {s.experts, 2 * s.width}),
+      down_bias(bench, DType::kF32, {s.experts, s.hidden});
+  x.fill(81, std::sqrt(3.0));
+  sum.fill(86);
+  up_bias.fill(84);
+  down_bias.fill(85);
+  weights.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+    return 1.0 / static_cast<double>(1 + t % 3 + j);
+  });
+  // Ascending ids; the second id of every fifth token belongs to another rank.
+  ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+    if (t % 5 == 4 && j == 1) return -1.0;
+    return static_cast<double>(j + (s.experts - s.top_k) * (t % 4) / 4);
+  });
+  const auto params = [&](const Context& ctx) {
+    ops::ExpertParams p(extra == Extra::kGelu ? Activation::kGeluTanh : Activation::kSilu);
+    if (extra == Extra::kClamped) p.clamp = 1.5f;
+    p.weigh_input = extra == Extra::kWeighed;
+    if (extra == Extra::kBiased) p.up_bias = up_bias(ctx), p.down_bias = down_bias(ctx);
+    return p;
+  };
+  // gate and up stay below 6 times their deviation, plus a bias, so their product below 64. Sums of
+  // the sides differ by the roundings of a float32 sum and of the tensor cores. That changes the
+  // rounding of act(gate) * up to bfloat16 where a value is near a tie: at most one in 256 of the
+  // width, by 2^-8 of its size, which adds up like a sum of independent errors.
+  const auto width = static_cast<double>(s.width);
+  const double largest = 64, root = std::sqrt(width);
+  const double sums =
+                   (2 * sum_error(s.hidden) + 68 * kUnit) * root * 6 * largest * down_size * root,
+               flips = 6 * std::sqrt(width / 256 + 1) * largest * kBf16Unit * down_size,
+               last = (2 * sum_error(s.width) + 4 * kUnit) * width * largest * down_size;
+  const Allowed allowed{.absolute = static_cast<double>(s.top_k) * (sums + flips + last)};
+  const std::string label = fmt::format(
+      "{} tokens, {} of {}, {} x {} format {} groups of {}, form {}", s.tokens, s.top_k, s.experts,
+      s.hidden, s.width, static_cast<int>(kind.format), kind.group, static_cast<int>(extra));
+  for (const bool is_deterministic : {false, true})
+    bench.compare("experts_fragments", label + (is_deterministic ? " deterministic" : ""),
+                  {{&out, allowed}}, [&](Context& given) {
+                    Context ctx = is_deterministic ? deterministic(given) : given;
+                    Arena::Scope scope(*ctx.arena);
+                    const ops::MoeWorkspace workspace =
+                        ops::take_moe_workspace(*ctx.arena, s.tokens, s.top_k, s.experts, s.hidden,
+                                                s.width, {DType::kBF16, s.width});
+                    ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx),
+                                       params(ctx), workspace, out(ctx));
+                  });
+  if (extra != Extra::kNone) return;
+  bench.compare("experts_add_fragments", label, {{&sum, allowed}}, [&](Context& ctx) {
+    ops::Residual stream{.hidden = sum(ctx), .branch = branch(ctx)};
+    ops::experts_add(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx), params(ctx), false,
+                     stream);
+    ops::add_branch(ctx, stream);
+  });
+}
+
+}  // namespace
+
+void check_expert_fragments(Bench& bench) {
+  for (const Shape& s : kShapes)
+    for (const Kind& kind : kKinds) {
+      const bool is_large = s.experts * s.hidden * s.width > 4 << 20;
+      if (is_large && kind.format == Format::kInt8) continue;
+      for (const Extra extra : kExtras)
+        if (extra == Extra::kNone || !is_large) check_mlp(bench, s, kind, extra);
+    }
+}
+
+}  // namespace sluice::oracle
