@@ -103,7 +103,9 @@ void GrammarRows::fill_drafts(const Batch& batch, std::size_t first, const Token
     mask.is_skipped = !follows;
     last = &mask;
   }
-  if (accepted > 0) found->second.constraint->rollback(accepted);
+  // Also of a draft whose place took the whole budget.
+  if (found != rows_.end() && !found->second.is_refused)
+    found->second.constraint->rollback(accepted);
 }
 
 // Takes the stop tokens out that may not come yet.

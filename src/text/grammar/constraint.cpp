@@ -80,6 +80,7 @@ bool Constraint::accept(std::int32_t token) {
 
 void Constraint::rollback(std::size_t count) {
   check(count <= ends_.size(), "a rollback of {} tokens of {}", count, ends_.size());
+  has_failed_ = false;  // the budget of a place counts there alone
   if (count == 0) return;
   ends_.resize(ends_.size() - count);
   text_.resize(ends_.empty() ? 0 : ends_.back().text_len);
