@@ -130,13 +130,15 @@ def test_generate_says_the_counts():
 
 @pytest.mark.parametrize("drafts", [1, 2, 3])
 def test_recorded_chats_accept_as_many_drafts(drafts):
-    """Greedy runs over recorded chats take the recorded number of verifications, within 1 %."""
+    """Greedy runs over recorded chats take the recorded number of verifications, within 1 %.
+
+    Without the prefix cache, whose last draft key is of another request's next token (docs/speculation.md)."""
     if not RECORDED.exists():
         pytest.skip(f"{RECORDED} is not there")
     chats = json.loads(RECORDED.read_text())["prompts"]
     steps = emitted = 0
-    with Server(TINY, "--dtype", "float32", "--speculative-algorithm", "NEXTN", "--speculative-num-draft-tokens",
-                str(drafts + 1)) as server:
+    with Server(TINY, "--dtype", "float32", "--speculative-algorithm", "NEXTN", "--disable-radix-cache",
+                "--speculative-num-draft-tokens", str(drafts + 1)) as server:
         for recorded in chats:
             body = {"input_ids": recorded["prompt_ids"],
                     "sampling_params": {"max_new_tokens": len(recorded["output_ids"]), "temperature": 0,
