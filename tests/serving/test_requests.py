@@ -167,6 +167,14 @@ def test_keys_inside_messages_and_tools_are_told():
         ({"messages": [plain], "response_format": {"type": "text", "jsn": 1}}, "response_format.jsn"),
         ({"messages": [plain, {"role": "assistant", "tool_calls": [{**call, "extra": None, "function": {
             "name": "f", "arguments": '{"a": 1, "a": 2}'}}]}]}, None),
+        ({"messages": [plain], "documents": [{"title": "a", "text": "b"}]}, "documents"),
+        ({"messages": [plain], "reasoning_effort": "high"}, "reasoning_effort"),
+        ({"messages": [{**plain, "audio": {"id": "x"}}]}, "messages.audio"),
+        # Go's nil slices and maps, and PHP's empty ones.
+        *[({"messages": [plain], "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}, "")
+          for schema in ({"type": "object", "properties": {}, "required": None}, {"type": "object", "properties": None},
+                         {"type": None, "properties": []})],
+        ({"messages": [plain], "seed": 1.0, "function_call": "none"}, None),
         # What replies have, and nulls, ask for nothing.
         ({"messages": [plain, {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "audio": None}, plain],
           "chat_template_kwargs": {"enable_thinking": False}}, None),

@@ -7,7 +7,6 @@
 #include "server/api/unread_keys.h"
 #include "server/core/errors.h"
 #include "server/core/thinking_budget.h"
-#include "text/chat/chat_template.h"
 #include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
@@ -49,7 +48,7 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
                            const ChatPlanOptions& options) {
   Result<ChatPrompt> prompt = read_chat_prompt(model, body);
   if (!prompt) return prompt.fault();
-  note_unread_keys(body, *prompt, model.chat_template->source(), fields.ignored);
+  note_unread_keys(body, model, *prompt, fields.ignored);
   ChatPlan chat{make_plan(state, model, request, fields), {}};
   GenerationPlan& plan = chat.plan;
   plan.prompts.push_back(std::move(prompt->ids));

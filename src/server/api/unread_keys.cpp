@@ -3,28 +3,16 @@
 #include <algorithm>
 
 #include "server/api/unknown_fields.h"
+#include "text/chat/chat_template.h"
 
 namespace sluice {
 namespace {
 
 // Replies and the types of clients have more keys than a prompt needs: those are known, too.
-constexpr std::string_view kMessageKeys[] = {"role",
-                                             "content",
-                                             "name",
-                                             "tool_call_id",
-                                             "tool_calls",
-                                             "thinking",
-                                             "reasoning",
-                                             "refusal",
-                                             "function_call",
-                                             "reasoning_content",
-                                             "tool_name",
-                                             "audio",
-                                             "annotations",
-                                             "parsed",
-                                             "id",
-                                             "type",
-                                             "reasoning_details"};
+constexpr std::string_view kMessageKeys[] = {
+    "role",      "content", "name",          "tool_call_id",      "tool_calls", "thinking",
+    "reasoning", "refusal", "function_call", "reasoning_content", "tool_name",  "annotations",
+    "parsed",    "id",      "type",          "reasoning_details"};
 constexpr std::string_view kPartKeys[] = {
     "type", "text",  "thinking", "signature", "refusal",     "summary",  "id",
     "name", "input", "content",  "data",      "annotations", "logprobs", "parsed"};
@@ -114,9 +102,10 @@ void note_choice(const Json& choice, KeyNotes& notes) {
 
 }  // namespace
 
-void note_unread_keys(const Json& body, const ChatPrompt& prompt, std::string_view source,
+void note_unread_keys(const Json& body, const ServedModel& model, const ChatPrompt& prompt,
                       std::vector<std::string>& ignored) {
   KeyNotes notes(ignored);
+  const std::string_view source = model.chat_template->source();
   if (const auto messages = body.find("messages"); messages != body.end())
     for (const Json& message : *messages) note_message(message, notes);
   if (prompt.tools.is_array())
@@ -127,12 +116,27 @@ void note_unread_keys(const Json& body, const ChatPrompt& prompt, std::string_vi
     }
   if (const auto choice = body.find("tool_choice"); choice != body.end())
     note_choice(*choice, notes);
-  const auto kwargs = body.find("chat_template_kwargs");
-  if (kwargs == body.end() || !kwargs->is_object()) return;
-  for (const auto& [name, value] : kwargs->items())
-    if (!mentions(source, name) &&
-        std::ranges::find(kServerVariables, name) == std::end(kServerVariables))
-      note_without_effect("chat_template_kwargs." + name, ignored);
+  const bool thinks = !model.reasoning_parser.empty() || mentions(source, "enable_thinking") ||
+                      mentions(source, "thinking");
+  if (const auto kwargs = body.find("chat_template_kwargs");
+      kwargs != body.end() && kwargs->is_object())
+    for (const auto& [name, value] : kwargs->items()) {
+      const bool is_switch =
+          std::ranges::find(kServerVariables, name) != std::end(kServerVariables);
+      if (!mentions(source, name) && !(is_switch && thinks))
+        note_without_effect("chat_template_kwargs." + name, ignored);
+    }
+  const auto is_given = [&](const char* name) {
+    const auto found = body.find(name);
+    return found != body.end() && !found->is_null() && *found != Json::array();
+  };
+  if (is_given("documents") && !mentions(source, "documents"))
+    note_without_effect("documents", ignored);
+  if (is_given("reasoning_effort") && !mentions(source, "reasoning_effort") &&
+      !(thinks && body["reasoning_effort"] == "none"))
+    note_without_effect("reasoning_effort", ignored);
+  if (is_given("separate_reasoning") && model.reasoning_parser.empty())
+    note_without_effect("separate_reasoning", ignored);
 }
 
 }  // namespace sluice

@@ -13,8 +13,8 @@ namespace sluice {
 
 // Appends to `ignored` the keys of a chat request that neither the server nor the template reads,
 // by their paths without indexes ("messages.content.txt"). `body`: a request that
-// read_chat_prompt took, whose prompt is `prompt`. `source`: the chat template's.
-void note_unread_keys(const Json& body, const ChatPrompt& prompt, std::string_view source,
+// read_chat_prompt took with `model`, whose prompt is `prompt`.
+void note_unread_keys(const Json& body, const ServedModel& model, const ChatPrompt& prompt,
                       std::vector<std::string>& ignored);
 
 }  // namespace sluice
