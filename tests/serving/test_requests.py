@@ -171,7 +171,7 @@ def test_keys_inside_messages_and_tools_are_told():
         ({"messages": [plain], "reasoning_effort": "high"}, "reasoning_effort"),
         ({"messages": [{**plain, "audio": {"id": "x"}}]}, "messages.audio"),
         # Go's nil slices and maps, and PHP's empty ones.
-        *[({"messages": [plain], "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}, "")
+        *[({"messages": [plain], "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}, None)
           for schema in ({"type": "object", "properties": {}, "required": None}, {"type": "object", "properties": None},
                          {"type": None, "properties": []})],
         ({"messages": [plain], "seed": 1.0, "function_call": "none"}, None),
