@@ -23,6 +23,7 @@ namespace sluice {
 // The properties of a model that its back end depends on.
 struct AttentionShape {
   int num_layers = 0;
+  int first_layer = 0;  // of the pool: layer i of the model is first_layer + i there
   bool mla = false;
   std::int64_t index_topk = 0;     // keys that a sparse (DSA) model selects; 0: dense
   DType gemm_dtype = DType::kF32;  // type of GEMM inputs: float32 or bfloat16

@@ -31,6 +31,9 @@ struct ForwardBatch {
   std::int64_t num_tokens = 0;
   std::int64_t num_seqs = 0;
   std::int64_t num_extend_seqs = 0;  // sequences that are prefill chunks; the others decode
+  // Known tokens and drafts as decode rows: every row counts as a sequence, with the pages of the
+  // real one. Rows may read keys that other rows of the step write.
+  bool has_draft_rows = false;
 
   Tensor input_ids;            // [tokens] int32
   Tensor positions;            // [tokens] int32, absolute

@@ -10,9 +10,9 @@
 
 namespace sluice {
 
-// Pure decode batches go to `decode`, all others (MIXED too) to `prefill`: one back end plans the
-// whole batch. Deterministic steps all go to `prefill`, so that every row has the same order of
-// summation. Source: SGLang `HybridAttnBackend`.
+// Pure decode batches, also with drafts, go to `decode`, all others (MIXED too) to `prefill`: one
+// back end plans the whole batch. Deterministic steps all go to `prefill`, so that every row has
+// the same order of summation. Source: SGLang `HybridAttnBackend`.
 class HybridAttnBackend final : public AttentionBackend {
  public:
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill,
@@ -49,7 +49,8 @@ class HybridAttnBackend final : public AttentionBackend {
 
  private:
   AttentionBackend& of(const Context& ctx, const ForwardBatch& fb) {
-    return is_decode_or_idle(fb.mode) && !ctx.deterministic ? *decode_ : *prefill_;
+    const bool decodes = is_decode_or_idle(fb.mode) || fb.mode == ForwardMode::kTargetVerify;
+    return decodes && !ctx.deterministic ? *decode_ : *prefill_;
   }
 
   std::unique_ptr<AttentionBackend> prefill_;

@@ -52,11 +52,12 @@ class OpsBackend final : public AttentionBackend {
   OpsBackend(std::string_view name, bool plain, const AttentionOptions& options,
              const AttentionShape& shape, const KVPool& pool)
       : name_(name), plain_(plain), options_(options), shape_(shape), pool_(pool) {
-    for (int layer = 0; layer < shape.num_layers; ++layer) {
+    for (int i = 0; i < shape.num_layers; ++i) {
       LayerPlanes& planes = planes_.emplace_back();
+      const int layer = shape.first_layer + i;
       planes.group = pool.group_of(shape.mla ? "latent" : "k", layer);
       if (planes.group < 0) continue;  // group of a recurrent layer
-      if (first_attention_ < 0) first_attention_ = layer;
+      if (first_attention_ < 0) first_attention_ = i;
       if (shape.mla) {
         planes.latent = pool.plane(planes.group, "latent", layer).data;
       } else {
@@ -72,9 +73,9 @@ class OpsBackend final : public AttentionBackend {
   std::string_view name() const override { return name_; }
   Tensor state_plane(int layer, std::string_view plane) const override {
     const std::string key(plane);
-    const int group = pool_.group_of(key, layer);
+    const int group = pool_.group_of(key, shape_.first_layer + layer);
     check(group >= 0, "the KV pool keeps no state '{}' for layer {}", plane, layer);
-    return pool_.plane(group, key, layer).data;
+    return pool_.plane(group, key, shape_.first_layer + layer).data;
   }
   MethodCounts method_counts() const override { return counts_; }
 
@@ -103,9 +104,11 @@ class OpsBackend final : public AttentionBackend {
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
     if (fb.query_rows.all()) {
-      ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k,
-                                   planes.v, args.k.dim(1), rows_of(fb, group), args.params,
-                                   args.out, args.rounded.defined() ? args.rounded : args.out);
+      const auto attend =
+          fb.has_draft_rows ? &ops::rotate_write_then_attend : &ops::rotate_write_and_attend;
+      attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k, planes.v,
+             args.k.dim(1), rows_of(fb, group), args.params, args.out,
+             args.rounded.defined() ? args.rounded : args.out);
       return;
     }
     check(!args.rotation.defined(),

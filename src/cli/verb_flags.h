@@ -199,6 +199,10 @@ inline constexpr VerbFlag kBenchLatency[] = {
     {"output-len", true, "N", "Generated tokens of each request.", "16", "1 to 16777216"},
     {"tries", true, "N", "How often a case is measured while the machine's speed changes.", "3",
      "1 to 100"},
+    {"speculative-synthetic-acceptance", true, "LIST",
+     "With --speculative-algorithm: the chance that the first, second, ... draft counts as right, "
+     "whatever the model says. One number holds for all.",
+     "none: what the model says", "numbers from 0 to 1"},
     kRooflineMib,
     kJson,
 };

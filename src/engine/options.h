@@ -64,7 +64,13 @@ struct Options {
   int speculative_num_steps = 0;               // one less; 0: by the method
   int speculative_ngram_min_match = 3;
   int speculative_ngram_max_match = 12;
-  std::string speculative_config;  // vLLM's JSON, instead of the others; empty: none
+  std::string speculative_config;            // vLLM's JSON, instead of the others; empty: none
+  std::string speculative_draft_model_path;  // directory or repo id of a draft model; empty: none
+  bool speculative_adaptive = true;          // the number of drafts follows what they bring
+  // no options, for tests: drafts are computed as a GPU does; and for `bench latency`: the chance
+  // that the draft at each place counts as right, whatever the model says
+  bool drafts_as_rows = false;
+  std::vector<double> synthetic_acceptance;
   // Runtime
   std::string device = "auto";  // auto, cpu, cuda
   int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used

@@ -116,8 +116,6 @@ std::vector<OptionRow> foreign_option_rows() {
       refused("dist-init-addr", "master-addr", kString, "", "one process computes the model"),
       refused("structured-outputs-config", "", kString, "",
               "constrained output has no settings of its own; requests say what they want"),
-      refused("speculative-draft-model-path", "speculative-draft-model speculative-draft", kString,
-              "", "draft models of their own are not loaded by this version"),
       stands_for("speculative-eagle-topk", "1", "1", "drafts are chains, not trees"),
       stands_for("speculative-accept-threshold-single", "1.0", "1, 1.0",
                  "a draft is kept only where the model itself would have chosen it"),

@@ -25,12 +25,20 @@ std::vector<OptionRow> speculative_option_rows() {
   return {
       {.name = "speculative-algorithm",
        .group = kSpeculation,
-       .allowed = "NONE, NGRAM, NEXTN",
-       .help = "On a CPU: drafts tokens that steps check together; the output stays the same "
+       .allowed = "NONE, NGRAM, NEXTN, EAGLE3, STANDALONE",
+       .help = "Drafts tokens that steps check together; the output stays the same "
                "(docs/speculation.md). NGRAM looks up what followed the last words before; NEXTN "
-               "asks the model's own draft layer.",
+               "asks the model's own draft layer, EAGLE3 a head that reads the model's states, "
+               "STANDALONE a small model.",
        .set = set_algorithm,
        .get = field<&Options::speculative_algorithm>},
+      {.name = "speculative-draft-model-path",
+       .aliases = "speculative-draft-model speculative-draft",
+       .group = kSpeculation,
+       .allowed = "a directory or repo id",
+       .help = "EAGLE3 and STANDALONE: the draft model.",
+       .set = set_text<&Options::speculative_draft_model_path>,
+       .get = field<&Options::speculative_draft_model_path>},
       {.name = "speculative-num-draft-tokens",
        .type = kInt,
        .group = kSpeculation,
@@ -62,9 +70,9 @@ std::vector<OptionRow> speculative_option_rows() {
        .get = field<&Options::speculative_ngram_max_match>},
       {.name = "speculative-config",
        .group = kSpeculation,
-       .allowed = "vLLM's JSON with method, num_speculative_tokens, prompt_lookup_min and "
+       .allowed = "vLLM's JSON with method, model, num_speculative_tokens, prompt_lookup_min and "
                   "prompt_lookup_max",
-       .help = "On a CPU: the same as one JSON object, instead of the options above: "
+       .help = "The same as one JSON object, instead of the options above: "
                R"({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 5}.)",
        .set = set_config,
        .get = field<&Options::speculative_config>},

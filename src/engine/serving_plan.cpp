@@ -13,6 +13,8 @@ constexpr int kDefaultChunk = 512;
 // On a GPU a step of a few rows costs as much as one of some hundred.
 constexpr int kDefaultRunningOnGpu = 256;
 constexpr int kDefaultChunkOnGpu = 8192;
+// Rows of a step with drafts, each laid out as a decode row: more of them gain nothing.
+constexpr int kDraftRowsOnGpu = 256;
 
 // The first thing that cannot be served.
 class Checks {
@@ -132,8 +134,8 @@ SchedulePolicy policy_of(Checks& checks, const std::string& name) {
 }
 
 // What stands against speculation is said by name.
-SpeculationOptions speculation_of(Checks& checks, const Options& options, const ModelConfig& config,
-                                  bool on_cpu) {
+SpeculationOptions speculation_of(Checks& checks, const Options& options,
+                                  const ModelConfig& config) {
   Result<SpeculationOptions> chosen = choose_speculation(options);
   if (!chosen.ok()) {
     checks.fail(chosen.fault());
@@ -143,10 +145,6 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
   if (!out.is_on()) return out;
   const std::string_view name = draft_method_row(out.method).name;
   const std::string_view option = "speculative-algorithm";
-  checks.require(on_cpu, option,
-                 "--speculative-algorithm {} runs on a CPU only: a GPU's graphs of decode steps "
-                 "have one row for each sequence; add --device cpu, or give NONE",
-                 name);
   checks.require(!config.recurrent, option,
                  "--speculative-algorithm {} cannot serve {}: its recurrent layers keep one state "
                  "for each sequence, which does not go back behind a wrong draft; give NONE",
@@ -179,9 +177,11 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
                              : gpu                            ? kDefaultRunningOnGpu
                                                               : kDefaultRunning;
   out.chunked_prefill_tokens = prefill_tokens_of_a_step(options, device);
-  out.max_steps_in_flight = options.steps_in_flight > 0                ? options.steps_in_flight
-                            : gpu && !options.disable_overlap_schedule ? 2
-                                                                       : 1;
+  // Drafts need every token before the next step.
+  const bool overlaps = gpu && !options.disable_overlap_schedule && !speculation.is_on();
+  out.max_steps_in_flight = options.steps_in_flight > 0 ? options.steps_in_flight
+                            : overlaps                  ? 2
+                                                        : 1;
   out.max_context = static_cast<int>(context);
   out.max_prefill_tokens = options.max_prefill_tokens > 0
                                ? options.max_prefill_tokens
@@ -192,7 +192,13 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.schedule_conservativeness = options.schedule_conservativeness;
   out.disable_radix_cache = options.disable_radix_cache;
   out.max_drafts = speculation.max_drafts;
-  out.make_drafter = make_drafter(speculation);
+  if ((gpu || options.drafts_as_rows) && speculation.is_on())
+    out.max_draft_rows =
+        std::max(out.max_running_requests,
+                 std::min(kDraftRowsOnGpu, out.max_running_requests * (1 + out.max_drafts)));
+  out.make_drafter = options.synthetic_acceptance.empty() ? make_drafter(speculation)
+                                                          : make_synthetic_drafter(speculation);
+  out.draft_slots = speculation.slots_behind();
   out.hash_steps = false;  // one rank has nobody to compare with
   return out;
 }
@@ -205,7 +211,8 @@ Limits limits_of(const SchedulerOptions& scheduler) {
   return {.max_running_requests = scheduler.max_running_requests,
           .max_step_tokens =
               prefill + std::int64_t{scheduler.max_running_requests} * (1 + scheduler.max_drafts),
-          .steps_in_flight = scheduler.max_steps_in_flight};
+          .steps_in_flight = scheduler.max_steps_in_flight,
+          .max_draft_rows = scheduler.max_draft_rows};
 }
 
 KvPolicy kv_policy(const Options& options, Device device) {
@@ -273,11 +280,10 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .context_length = context_of(checks, options, config),
                        .rope_by_length = options.rope_by_length};
   check_numerics(checks, plan.numerics(), config, on_cpu);
-  plan.speculation = speculation_of(checks, options, config, on_cpu);
-  if (plan.speculation.method == DraftMethod::kNextn) {
-    plan.runner.max_drafts = plan.speculation.max_drafts;
-    plan.runner.model.draft_layer = true;
-  }
+  plan.speculation = speculation_of(checks, options, config);
+  if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;
+  plan.runner.model.draft_layer = plan.speculation.method == DraftMethod::kNextn;
+  plan.runner.synthetic_acceptance = options.synthetic_acceptance;
   plan.scheduler =
       scheduler_options(checks, options, machine.device, plan.context_length(), plan.speculation);
   plan.runner.limits = limits_of(plan.scheduler);

@@ -58,10 +58,16 @@ SpeculationOptions read_speculative_config(std::string_view json) {
           fmt::join(served_names(), ", "));
   const std::string name = config[key];
   const DraftMethodRow& row = served_draft_method(name);
-  require(!config.contains("method") || !config.contains("model") || config["model"] == name,
+  const bool names_model = config.contains("method") && config.contains("model");
+  require(row.has_model || !names_model || config["model"] == name,
           "the key 'model' is refused: {} needs no model of its own", name);
   out.method = row.method;
   if (!out.is_on()) return out;
+  if (row.has_model) {
+    require(names_model && config["model"].is_string() && config["model"] != "",
+            "{} needs the key 'model': the directory or repo id of a draft model", row.name);
+    out.draft_model = config["model"];
+  }
   out.max_drafts = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1)
                        .value_or(row.default_drafts);
   const auto longest = integer_of(config, "prompt_lookup_max", 1, kMaxNgram);
@@ -81,12 +87,28 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
     return Fault{400, "invalid_value", std::move(option), std::move(message)};
   };
   if (!options.speculative_config.empty()) {
+    if (!options.speculative_draft_model_path.empty())
+      return refuse("speculative-draft-model-path",
+                    "--speculative-config and --speculative-draft-model-path are both given; name "
+                    "the draft model with the key 'model'");
     if (row.method != DraftMethod::kNone)
       return refuse("speculative-config",
                     "--speculative-config and --speculative-algorithm are both given; give one");
     return out;
   }
   out.method = row.method;
+  const std::string& path = options.speculative_draft_model_path;
+  if (row.has_model == path.empty())
+    return refuse("speculative-draft-model-path",
+                  row.has_model
+                      ? fmt::format("--speculative-algorithm {} needs a draft model; name its "
+                                    "directory or repo id with --speculative-draft-model-path",
+                                    row.name)
+                      : fmt::format("--speculative-draft-model-path is {}, and "
+                                    "--speculative-algorithm {} loads no draft model; give EAGLE3 "
+                                    "or STANDALONE, or leave the path out",
+                                    path.substr(0, 80), row.name));
+  out.draft_model = path;
   if (!out.is_on()) return out;
   const int rows = options.speculative_num_draft_tokens, steps = options.speculative_num_steps;
   if (rows == 1)

@@ -68,17 +68,16 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
     const char *option, *value, *message;
   };
   for (const Row& row : {
-           Row{"speculative-algorithm", "EAGLE3", "EAGLE3 is refused"},
-           Row{"speculative-algorithm", "STANDALONE", "STANDALONE is refused"},
+           Row{"speculative-algorithm", "EAGLE", "EAGLE is refused"},
+           Row{"speculative-algorithm", "DFLASH", "DFLASH is refused"},
            Row{"speculative-algorithm", "NGARM", "the method 'NGARM' is unknown; served are NONE"},
            Row{"speculative-eagle-topk", "4", "is refused: drafts are chains"},
-           Row{"speculative-draft-model-path", "x/y", "is refused"},
            Row{"speculative-accept-threshold-acc", "0.9", "is refused"},
            Row{"speculative-num-draft-tokens", "65", "allowed: 0 (by the algorithm), or 2 to 64"},
            Row{"speculative-config", "{", "speculative-config"},
            Row{"speculative-config", "[1]", "no JSON object"},
            Row{"speculative-config", R"({"num_speculative_tokens": 3})", "it has no `method`"},
-           Row{"speculative-config", R"({"method": "eagle3", "model": "x"})", "EAGLE3 is refused"},
+           Row{"speculative-config", R"({"method": "eagle3"})", "EAGLE3 needs the key 'model'"},
            Row{"speculative-config", R"({"method": "ngram", "model": "x"})", "needs no model"},
            Row{"speculative-config", R"({"method": "suffix"})", "SUFFIX is refused"},
            Row{"speculative-config", R"({"method": "ngram", "num_speculative_tokens": 64})",
@@ -110,6 +109,31 @@ TEST(SpeculationChoice, OptionsThatContradictEachOther) {
   }
 }
 
+TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
+  Options options = with({{"speculative-algorithm", "EAGLE3"},
+                          {"speculative-draft-model", "org/head"},
+                          {"speculative-num-steps", "5"}});
+  SpeculationOptions chosen = choose_speculation(options).value();
+  EXPECT_EQ(chosen.method, DraftMethod::kEagle3);
+  EXPECT_EQ(chosen.draft_model, "org/head");
+  EXPECT_EQ(chosen.max_drafts, 5);
+  EXPECT_EQ(chosen.slots_behind(), 4);
+  options = with({{"speculative-config", R"({"method": "draft_model", "model": "org/small"})"}});
+  chosen = choose_speculation(options).value();
+  EXPECT_EQ(chosen.method, DraftMethod::kStandalone);
+  EXPECT_EQ(chosen.draft_model, "org/small");
+  EXPECT_EQ(chosen.slots_behind(), 3);
+  options.speculative_draft_model_path = "org/small";
+  EXPECT_EQ(choose_speculation(options).fault().param, "speculative-draft-model-path");
+  for (const char* method : {"NONE", "NGRAM", "NEXTN"}) {
+    options = with({{"speculative-algorithm", method}, {"speculative-draft-model-path", "x"}});
+    EXPECT_THAT(choose_speculation(options).fault().message, HasSubstr("loads no draft model"));
+  }
+  for (const char* method : {"EAGLE3", "STANDALONE"})
+    EXPECT_THAT(choose_speculation(with({{"speculative-algorithm", method}})).fault().message,
+                HasSubstr("needs a draft model"));
+}
+
 // What a server cannot speculate with says why.
 TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   const ModelConfig qwen = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b");
@@ -127,8 +151,17 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   EXPECT_EQ(plan->scheduler.max_steps_in_flight, 1);
   EXPECT_EQ(plan->runner.limits.max_step_tokens,
             512 + 8 * std::int64_t{plan->scheduler.max_running_requests});
-  EXPECT_THAT(resolve_on(qwen, DeviceKind::kCuda, ngram).fault().message,
-              HasSubstr("--speculative-algorithm NGRAM runs on a CPU only"));
+  EXPECT_EQ(plan->scheduler.max_draft_rows, 0);
+  const Result<ServingPlan> on_gpu = resolve_on(qwen, DeviceKind::kCuda, ngram);
+  ASSERT_TRUE(on_gpu.ok());
+  EXPECT_EQ(on_gpu->scheduler.max_steps_in_flight, 1);
+  EXPECT_EQ(on_gpu->scheduler.max_draft_rows, 256);
+  EXPECT_EQ(on_gpu->runner.limits.max_draft_rows, 256);
+  Options few = ngram;
+  few.max_running_requests = 3;
+  EXPECT_EQ(resolve_on(qwen, DeviceKind::kCuda, few)->scheduler.max_draft_rows, 24);
+  few.max_running_requests = 1000;
+  EXPECT_EQ(resolve_on(qwen, DeviceKind::kCuda, few)->scheduler.max_draft_rows, 1000);
   ModelConfig recurrent = qwen;
   recurrent.recurrent.emplace();
   EXPECT_THAT(resolve_on(recurrent, DeviceKind::kCpu, ngram).fault().message,

@@ -8,122 +8,10 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/engine.h"
-#include "engine/testing/collector.h"
+#include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
 namespace {
-
-Options options_for(const std::string& model) {
-  Options options;
-  options.model = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model;
-  options.dtype = "float32";
-  options.max_total_tokens = 8192;
-  options.max_running_requests = 32;
-  options.chunked_prefill_size = 24;
-  options.threads = 1;
-  return options;
-}
-
-Options with_ngram(Options options, int num_draft_tokens = 5, int min_match = 1) {
-  options.speculative_algorithm = "NGRAM";
-  options.speculative_num_draft_tokens = num_draft_tokens;
-  options.speculative_ngram_min_match = min_match;
-  options.speculative_ngram_max_match = 4;
-  return options;
-}
-
-Options with_nextn(Options options, int num_draft_tokens = 4) {
-  options.speculative_algorithm = "NEXTN";
-  options.speculative_num_draft_tokens = num_draft_tokens;
-  return options;
-}
-
-// All that a request brings, in a form that can be compared.
-struct Answer {
-  std::vector<std::vector<std::int32_t>> tokens;
-  std::vector<FinishReason> finish;
-  std::vector<float> logprobs;
-  std::vector<std::int32_t> top_ids;
-  std::vector<std::uint64_t> hashes;
-  friend bool operator==(const Answer&, const Answer&) = default;
-};
-
-// Ends at a pair of equal tokens.
-class Doubled : public StopMatcher {
- public:
-  bool push(std::int32_t token) override { return std::exchange(last_, token) == token; }
-
- private:
-  std::int32_t last_ = -1;
-};
-
-struct Outcome {
-  std::vector<Answer> answers;
-  EngineStats stats;
-};
-
-Outcome outcome_of(const Options& options, const std::vector<Request>& requests) {
-  TextHooks hooks;
-  hooks.stop_matchers = [](const std::vector<std::string>&) { return std::make_unique<Doubled>(); };
-  auto engine = Engine::create(options, hooks);
-  std::vector<std::unique_ptr<Collector>> collectors;
-  for (const Request& request : requests) {
-    collectors.push_back(std::make_unique<Collector>(request.num_choices));
-    EXPECT_TRUE(engine->submit(request, collectors.back()->sink()).ok());
-  }
-  Outcome out;
-  for (auto& collector : collectors) {
-    collector->wait();
-    Answer answer;
-    answer.tokens = collector->tokens;
-    answer.finish = collector->finish;
-    for (const auto* rows : {&collector->prompt_logprobs, &collector->logprobs})
-      for (const RowLogprobs& row : *rows) {
-        answer.logprobs.push_back(row.logprob);
-        answer.hashes.push_back(row.logits_hash);
-        for (const TokenLogprob& top : row.top) {
-          answer.top_ids.push_back(top.token);
-          answer.logprobs.push_back(top.logprob);
-        }
-      }
-    out.answers.push_back(std::move(answer));
-  }
-  EXPECT_TRUE(engine->idle());
-  out.stats = engine->stats();
-  EXPECT_EQ(out.stats.used_tokens, 0);
-  EXPECT_TRUE(engine->flush_cache());
-  return out;
-}
-
-// Prompts that repeat themselves, so that look-ups find something.
-std::vector<std::int32_t> prompt_of(int number, int size) {
-  std::vector<std::int32_t> prompt;
-  for (int i = 0; i < size; ++i) prompt.push_back(3 + (i % 7) * 5 + (i % 14 == 0 ? number : 0));
-  return prompt;
-}
-
-std::vector<Request> greedy_requests(int count) {
-  std::vector<Request> requests;
-  for (int i = 0; i < count; ++i) {
-    Request request = greedy(prompt_of(i, 5 + 9 * (i % 8)), 40 + i);
-    request.params.num_top_logprobs = i % 3;
-    request.want_logits_hash = i % 4 == 1;
-    if (i % 5 == 2) request.logprob_start = 0;
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
-void expect_equal(const Outcome& found, const Outcome& wanted) {
-  ASSERT_EQ(found.answers.size(), wanted.answers.size());
-  for (std::size_t i = 0; i < found.answers.size(); ++i) {
-    EXPECT_EQ(found.answers[i].tokens, wanted.answers[i].tokens) << "request " << i;
-    EXPECT_TRUE(found.answers[i] == wanted.answers[i]) << "request " << i;
-  }
-  EXPECT_FALSE(wanted.stats.has_speculation);
-  EXPECT_TRUE(found.stats.has_speculation);
-}
 
 class OnModels : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Speculation, OnModels,
@@ -147,11 +35,17 @@ TEST_P(OnModels, GreedyTokensAndLogProbabilitiesHaveTheBitsOfPlainDecoding) {
   }
 }
 
-// A pool of 1.5 long requests, and none reserved: sequences are retracted and come back.
-Options with_little_memory(Options options) {
-  options.max_total_tokens = 320;
-  options.schedule_conservativeness = 0.01;
-  return options;
+// As a GPU computes them: each row for itself, chosen where its logits are.
+TEST_P(OnModels, DraftsAsRowsHaveTheBitsOfPlainDecoding) {
+  Options options = options_for(GetParam());
+  const std::vector<Request> requests = greedy_requests(17);
+  const Outcome plain = outcome_of(options, requests);
+  options.drafts_as_rows = true;
+  const Outcome drafted = outcome_of(with_ngram(options), requests);
+  expect_equal(drafted, plain);
+  EXPECT_GT(drafted.stats.drafted_tokens, 0u);
+  options.max_running_requests = 5;  // too few rows for all drafts of all
+  expect_equal(outcome_of(with_ngram(options, 60), requests), plain);
 }
 
 TEST_P(OnModels, RetractionChangesNothing) {
@@ -185,6 +79,9 @@ TEST(Speculation, DraftLayersChangeNothing) {
     const Outcome drafted = outcome_of(with_nextn(options), requests);
     expect_equal(drafted, outcome_of(options, requests));
     EXPECT_GT(drafted.stats.drafted_tokens, 500u);
+    options.drafts_as_rows = true;
+    expect_equal(outcome_of(with_nextn(options), requests), outcome_of(options, requests));
+    options.drafts_as_rows = false;
     options = with_little_memory(options);
     std::vector<Request> longer = greedy_requests(9);
     for (Request& request : longer) request.max_new_tokens += 60;
@@ -258,6 +155,9 @@ TEST(Speculation, ComposesWithHowTokensAreChosen) {
     expect_equal(drafted, plain);
     EXPECT_GT(drafted.stats.accepted_tokens, 0u);
     EXPECT_LT(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens);
+    Options as_rows = options_for("qwen3");
+    as_rows.drafts_as_rows = true;
+    expect_equal(outcome_of(with_ngram(as_rows, num_draft_tokens), requests), plain);
   }
 }
 
@@ -356,7 +256,8 @@ class Cycle : public TokenConstraint {
 };
 
 TEST(Speculation, DraftsFollowTheGrammar) {
-  for (const float temperature : {0.0f, 1.0f}) {
+  for (const auto& [temperature, as_rows] :
+       {std::pair{0.0f, false}, std::pair{1.0f, false}, std::pair{1.0f, true}}) {
     int rollbacks = 0;
     std::vector<Request> requests;
     for (int i = 0; i < 4; ++i) {
@@ -370,7 +271,9 @@ TEST(Speculation, DraftsFollowTheGrammar) {
     }
     const Outcome plain = outcome_of(options_for("qwen3"), requests);
     EXPECT_EQ(rollbacks, 0);
-    const Outcome drafted = outcome_of(with_ngram(options_for("qwen3")), requests);
+    Options options = options_for("qwen3");
+    options.drafts_as_rows = as_rows;
+    const Outcome drafted = outcome_of(with_ngram(options), requests);
     expect_equal(drafted, plain);
     EXPECT_GT(rollbacks, 10);
     EXPECT_GT(drafted.stats.accepted_tokens, 0u);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/numa.h"
 #include "checkpoint/load_config.h"
+#include "engine/draft_choice.h"
 #include "engine/engine_loop.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
@@ -98,6 +99,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
     source.check_storages();
     source.check_finite();
   }
+  parts->plan.runner.draft = read_draft(options, parts->plan, parts->config, model.directory);
   report("read", since(start),
          fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 

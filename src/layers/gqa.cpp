@@ -99,7 +99,8 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   const std::vector<WeightPart> parts =
       qkv_parts(weights, spec, heads, kv_heads, d, attention.value_dim, shard);
   const bool bias = weights.has(std::string(parts.front().name) + ".bias", config.qkv_bias);
-  attention.qkv = Linear::load(weights, parts, config.hidden_size, shard, bias);
+  const std::int64_t input = spec.input_size > 0 ? spec.input_size : config.hidden_size;
+  attention.qkv = Linear::load(weights, parts, input, shard, bias);
   const WeightPart out{.name = spec.o, .rows = config.hidden_size, .transposed = spec.transposed};
   attention.o = Linear::load(weights, {out}, heads * attention.value_dim, Shard::kRow,
                              weights.has(std::string(spec.o) + ".bias", config.o_bias));

@@ -30,6 +30,7 @@ struct AttentionSpec {
   std::string_view o = "o_proj";
   std::string_view sinks = "sinks";  // [heads], in layers that have them
   HeadNormSpec head_norm = {};
+  std::int64_t input_size = 0;  // elements of x; 0: hidden_size
   // q has 2 d rows per head: first the query, then a gate of the head's output
   bool output_gate = false;
 };

@@ -72,6 +72,7 @@ class Decoder final : public Model {
     ends_.end(ctx, io, last);
   }
 
+  const EmbeddingAndHead* ends() const override { return &ends_; }
   std::vector<PageGroupSpec> kv_groups() const override {
     return gqa_page_groups(config_, kv_heads_, kv_dtype_);
   }

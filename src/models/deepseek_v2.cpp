@@ -33,7 +33,7 @@ struct DraftLayer {
   Norm norm;
 };
 
-class DeepseekV2 final : public Model {
+class DeepseekV2 final : public Model, private DraftModel {
  public:
   DeepseekV2(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
              const MoeNames& names)
@@ -70,6 +70,8 @@ class DeepseekV2 final : public Model {
       draft_ = {load_norm(layer, "enorm"), load_norm(layer, "hnorm"),
                 Linear::load(layer, {{"eh_proj", hidden}}, 2 * hidden, Shard::kReplicated, false),
                 load_layer(layer, config.num_layers), load_norm(layer, "shared_head.norm")};
+      draft_shape_ = {
+          .target_width = hidden, .hidden_size = hidden, .vocab_size = config.vocab_size};
     }
     store_ = loader.take_store();
   }
@@ -89,42 +91,9 @@ class DeepseekV2 final : public Model {
     ends_.end(ctx, io, last);
   }
 
-  bool has_draft_layer() const override { return draft_.has_value(); }
+  DraftModel* draft_model() override { return draft_ ? this : nullptr; }
 
-  // Source: transformers' MtpModel.
-  void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-             const DraftIO& io) override {
-    if (fb.num_tokens == 0) return;
-    const std::int64_t rows = fb.num_tokens, hidden = config_.hidden_size;
-    Arena::Scope scope(*ctx.arena);
-    const auto take = [&](std::int64_t columns) {
-      return ctx.arena->take(DType::kF32, {rows, columns});
-    };
-    const Tensor cos_sin = take(rotary_.dim());
-    rotary_.cos_sin(ctx, fb, cos_sin);
-    const Tensor topk =
-        topk_width() > 0 ? ctx.arena->take(DType::kI32, {rows, topk_width()}) : Tensor{};
-    const Tensor both = take(2 * hidden), half = take(hidden);
-    ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
-    ops::embedding(ctx, fb.input_ids, ends_.embedding, half);
-    draft_->embedding_norm.forward(ctx, half, half);
-    ops::convert(ctx, half, both.slice(1, 0, hidden));
-    draft_->state_norm.forward(ctx, io.states, half);
-    ops::convert(ctx, half, both.slice(1, hidden, hidden));
-    draft_->projection.forward(ctx, both, stream.hidden);
-    const DecoderLayer& layer = draft_->layer;
-    layer.attention.forward(ctx, fb, backend, cos_sin, layer.input_norm.of(ctx, stream), topk,
-                            stream);
-    layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
-    ops::add_branch(ctx, stream);
-    draft_->norm.forward(ctx, stream.hidden, io.states);
-    const std::int64_t num_logits = fb.logit_rows.dim(0);
-    if (num_logits == 0) return;
-    const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
-    ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
-    ends_.head.forward(ctx, chosen, io.logits);
-  }
-
+  const EmbeddingAndHead* ends() const override { return &ends_; }
   std::vector<PageGroupSpec> kv_groups() const override {
     const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
     PlaneSpec latent{
@@ -145,6 +114,42 @@ class DeepseekV2 final : public Model {
   std::int64_t topk_width() const override { return config_.indexer ? config_.indexer->topk : 0; }
 
  private:
+  const DraftShape& draft_shape() const override { return draft_shape_; }
+
+  // Source: transformers' MtpModel.
+  void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+             const DraftIO& io) override {
+    if (fb.num_tokens == 0) return;
+    const std::int64_t rows = fb.num_tokens, hidden = config_.hidden_size;
+    Arena::Scope scope(*ctx.arena);
+    const auto take = [&](std::int64_t columns) {
+      return ctx.arena->take(DType::kF32, {rows, columns});
+    };
+    const Tensor cos_sin = take(rotary_.dim());
+    rotary_.cos_sin(ctx, fb, cos_sin);
+    const Tensor topk =
+        topk_width() > 0 ? ctx.arena->take(DType::kI32, {rows, topk_width()}) : Tensor{};
+    const Tensor both = take(2 * hidden), half = take(hidden);
+    ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
+    ops::embedding(ctx, fb.input_ids, ends_.embedding, half);
+    draft_->embedding_norm.forward(ctx, half, half);
+    ops::convert(ctx, half, both.slice(1, 0, hidden));
+    draft_->state_norm.forward(ctx, io.target.defined() ? io.target : io.states, half);
+    ops::convert(ctx, half, both.slice(1, hidden, hidden));
+    draft_->projection.forward(ctx, both, stream.hidden);
+    const DecoderLayer& layer = draft_->layer;
+    layer.attention.forward(ctx, fb, backend, cos_sin, layer.input_norm.of(ctx, stream), topk,
+                            stream);
+    layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+    ops::add_branch(ctx, stream);
+    draft_->norm.forward(ctx, stream.hidden, io.states);
+    const std::int64_t num_logits = fb.logit_rows.dim(0);
+    if (num_logits == 0) return;
+    const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
+    ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
+    ends_.head.forward(ctx, chosen, io.logits);
+  }
+
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                   const StageIO& io, const LastLayer& last) const {
     Arena::Scope scope(*ctx.arena);
@@ -174,6 +179,7 @@ class DeepseekV2 final : public Model {
   EmbeddingAndHead ends_;
   std::vector<DecoderLayer> layers_;
   std::optional<DraftLayer> draft_;
+  DraftShape draft_shape_;
   WeightStore store_;
 };
 

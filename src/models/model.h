@@ -9,6 +9,7 @@
 #include "attention/forward_batch.h"
 #include "attention/kv_pool.h"
 #include "config/model_config.h"
+#include "models/draft_model.h"
 #include "tensor/context.h"
 
 namespace sluice {
@@ -34,14 +35,7 @@ struct StageIO {
   std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, one per entry of aux_layers
 };
 
-// Input and output of a draft layer: multi-token prediction, where the checkpoint has it. Row i of
-// the batch holds the state of a position, and in ForwardBatch::input_ids the token after it.
-struct DraftIO {
-  // [tokens, hidden] float32: states after the last norm; or those that an earlier call left, for
-  // the next depth. The layer leaves its own, after its norm.
-  Tensor states;
-  Tensor logits;  // [logit rows, vocab] float32: what follows the token of the row
-};
+struct EmbeddingAndHead;
 
 class Model {
  public:
@@ -53,12 +47,14 @@ class Model {
   virtual void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
                        StageIO& io) = 0;
 
-  // Whether draft() may be called: ModelOptions::draft_layer was set.
-  virtual bool has_draft_layer() const { return false; }
-  // Runs the draft layer over the batch, in cached rows of its own: layer num_layers of the pool.
-  // Temporary memory comes from ctx.arena.
-  virtual void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
-                     const DraftIO& io);
+  // What drafts for the model; null: nothing does. Its own layer, where ModelOptions::draft_layer
+  // was set, has layer num_layers of the pool.
+  virtual DraftModel* draft_model() { return nullptr; }
+  // The draft, where it has weights of its own.
+  virtual SeparateDraft* separate_draft() { return nullptr; }
+
+  // Embedding and head, for drafts that share them; null where there are none.
+  virtual const EmbeddingAndHead* ends() const { return nullptr; }
 
   // The planes that the model keeps per token. Constant.
   virtual std::vector<PageGroupSpec> kv_groups() const = 0;

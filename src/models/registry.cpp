@@ -204,10 +204,6 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
   return shape;
 }
 
-void Model::draft(Context&, const ForwardBatch&, AttentionBackend&, const DraftIO&) {
-  fail(ErrorKind::kBug, "the model has no draft layer");
-}
-
 std::string draft_layer_refusal(const ModelConfig& config) {
   if (config.fallback || row_of(config).load != &load_deepseek_v2)
     return fmt::format("the draft layers of {} are not computed by this version; those of {} are",

@@ -1,11 +1,14 @@
 #include "ops/fused.h"
 
+#include "kernels/cuda/attention/fused_attention.h"
 #include "ops/activation.h"
 #include "ops/arguments.h"
 #include "ops/attention.h"
 #include "ops/dispatch.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
+#include "ops/heads.h"
+#include "ops/kv.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/packing.h"
@@ -27,6 +30,23 @@ void rotate_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v
 // Fused kernels of a GPU choose by the number of rows, so deterministic runs go step by step.
 bool may_fuse(const Context& ctx) {
   return ctx.device.kind == DeviceKind::kCpu || !ctx.deterministic;
+}
+
+void expect_rotate_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const HeadRotation& rotation, const Tensor& slots,
+                              const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                              const PagedRows& rows, const AttentionParams& params,
+                              const Tensor& mixed, const Tensor& out) {
+  expect_write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, mixed);
+  expect(ctx, "rotate_write_and_attend out", out, {q.dim(0), q.dim(1), mixed.dim(2)}, kPlane);
+  if (!rotation.defined()) return;
+  const Tensor& cos_sin = rotation.cos_sin;
+  expect(ctx, "rotate_write_and_attend cos_sin", cos_sin, {q.dim(0), -1}, kFloat);
+  check(cos_sin.dim(1) % 2 == 0 && cos_sin.dim(1) <= q.dim(2),
+        "rotate_write_and_attend: {} of {} elements are rotated", cos_sin.dim(1), q.dim(2));
+  for (const Tensor* weight : {&rotation.q_weight, &rotation.k_weight})
+    if (weight->defined())
+      expect(ctx, "rotate_write_and_attend weight", *weight, {q.dim(2)}, kWeight);
 }
 
 // Whether x is a norm that a fused operation can do.
@@ -212,19 +232,32 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
                              const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                              const PagedRows& rows, const AttentionParams& params,
                              const Tensor& mixed, const Tensor& out) {
-  expect_write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, mixed);
-  expect(ctx, "rotate_write_and_attend out", out, {q.dim(0), q.dim(1), mixed.dim(2)}, kPlane);
-  if (rotation.defined()) {
-    const Tensor& cos_sin = rotation.cos_sin;
-    expect(ctx, "rotate_write_and_attend cos_sin", cos_sin, {q.dim(0), -1}, kFloat);
-    check(cos_sin.dim(1) % 2 == 0 && cos_sin.dim(1) <= q.dim(2),
-          "rotate_write_and_attend: {} of {} elements are rotated", cos_sin.dim(1), q.dim(2));
-    for (const Tensor* weight : {&rotation.q_weight, &rotation.k_weight})
-      if (weight->defined())
-        expect(ctx, "rotate_write_and_attend weight", *weight, {q.dim(2)}, kWeight);
-  }
+  expect_rotate_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
+                           mixed, out);
   on_device<cpu::rotate_write_and_attend, rotate_rows<cuda::rotate_write_and_attend>>(
       ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, mixed, out);
+}
+
+void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const HeadRotation& rotation, const Tensor& slots,
+                              const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                              const PagedRows& rows, const AttentionParams& params,
+                              const Tensor& mixed, const Tensor& out) {
+  expect_rotate_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
+                           mixed, out);
+  if (ctx.device.kind != DeviceKind::kCpu) {
+    if (runs(ctx))
+      rotate_rows<cuda::rotate_write_then_attend>(ctx, q, k, v, rotation, slots, k_plane, v_plane,
+                                                  kv_heads, rows, params, mixed, out);
+    return;
+  }
+  if (rotation.defined())
+    norm_and_rotate_heads(ctx, q, heads_of_rows(k, kv_heads), rotation.q_weight, rotation.k_weight,
+                          rotation.eps, rotation.cos_sin, rotation.interleaved);
+  kv_write(ctx, k, slots, k_plane);
+  kv_write(ctx, v, slots, v_plane);
+  paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, mixed);
+  if (out.data != mixed.data) convert(ctx, mixed, out);
 }
 
 }  // namespace sluice::ops

@@ -26,6 +26,18 @@ class Cursor {
   std::int64_t used_ = 0;
 };
 
+// Whether a sampled row is not the only one of its sequence, which has drafts then.
+bool has_neighbour(const Batch& batch, std::size_t row) {
+  const auto sequence_of = [&](std::size_t i) {
+    return batch.items[static_cast<std::size_t>(batch.logit_rows[i].item)].sequence;
+  };
+  const auto is_alike = [&](std::size_t i) {
+    return i < batch.logit_rows.size() && batch.logit_rows[i].sample &&
+           sequence_of(i) == sequence_of(row);
+  };
+  return (row > 0 && is_alike(row - 1)) || is_alike(row + 1);
+}
+
 }  // namespace
 
 BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64_t tokens,
@@ -179,10 +191,12 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowInfo& info) {
 void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
                                   const RowInfo& info) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const LogitRow& row = batch.logit_rows[static_cast<std::size_t>(first + i)];
+    const auto index = static_cast<std::size_t>(first + i);
+    const LogitRow& row = batch.logit_rows[index];
     const std::int32_t slot = batch.items[static_cast<std::size_t>(row.item)].slot;
     host_.logit_rows.ptr<std::int32_t>()[i] = row.row;
-    host_.logit_slots.ptr<std::int32_t>()[i] = row.sample ? slot : -1;
+    host_.logit_slots.ptr<std::int32_t>()[i] =
+        row.sample && !has_neighbour(batch, index) ? slot : -1;
     ops::as_sample_rows(host_.sample_rows)[i] =
         info.sample_row_of ? info.sample_row_of(row, slot) : ops::SampleRow{};
     ops::as_logit_edits(host_.logit_edits)[i] =
@@ -201,6 +215,7 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info) 
   set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()),
             limits_.max_logit_rows, next_side());
   view_.mode = batch.mode;
+  view_.has_draft_rows = has_draft_rows(batch);
   view_.num_extend_seqs =
       std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;
@@ -226,7 +241,8 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
   set_views(num_seqs, num_seqs, num_seqs,
             recorded ? 2 + static_cast<std::size_t>(num_replayed_ % 2) : next_side());
   *host_.number.ptr<std::int64_t>() = num_replayed_;
-  view_.mode = ForwardMode::kDecode;
+  view_.mode = batch.mode;
+  view_.has_draft_rows = has_draft_rows(batch);
   view_.num_extend_seqs = 0;
   fill_rows(batch, info);
   put_logit_rows(batch, 0, real, info);

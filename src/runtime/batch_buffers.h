@@ -25,6 +25,7 @@ struct BatchLimits {
   std::int64_t max_logit_rows = 0;  // rows of logits computed at once
   int num_groups = 1;               // of pages
   bool has_states = false;          // sequences have a state in recurrent layers
+  bool draft_rows = false;          // steps of kTargetVerify come as rows (runtime/row_batch.h)
 };
 
 class BatchBuffers {
@@ -37,12 +38,12 @@ class BatchBuffers {
   // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see
   // set_logit_rows.
   const ForwardBatch& fill(const Batch& batch, const RowInfo& info);
-  // A decode step of `num_seqs` rows whose first rows are the batch, in which each sequence has its
-  // one row and its row of logits. The others compute token 0 at position 0 in the spare page of
-  // each group (the last of `spare_pages` is a state where there are states, which all of them
-  // begin anew and overwrite); nobody reads what comes out. Lengths that only plans look at are the
-  // largest: the views depend on num_seqs alone. `recorded`: the step is a graph's, whose first
-  // kernel loads step_inputs(); replayed() when it was launched.
+  // A step of kDecode or kTargetVerify with `num_seqs` rows whose first rows are the batch. There
+  // each item has its one row and its row of logits. The others compute token 0 at position 0 in
+  // the spare page of each group (the last of `spare_pages` is a state where there are states,
+  // which all of them begin anew and overwrite); nobody reads what comes out. Lengths that only
+  // plans look at are the largest: the views depend on num_seqs alone. `recorded`: the step is a
+  // graph's, whose first kernel loads step_inputs(); replayed() when it was launched.
   const ForwardBatch& fill_padded(const Batch& batch, const RowInfo& info, std::int64_t num_seqs,
                                   std::span<const std::int32_t> spare_pages,
                                   std::int64_t context_length, bool recorded = false);
@@ -75,6 +76,9 @@ class BatchBuffers {
   };
   static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs,
                         std::int64_t logit_rows, const Buffer* buffer);
+  bool has_draft_rows(const Batch& batch) const {
+    return limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
+  }
   void fill_rows(const Batch& batch, const RowInfo& info);
   void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
                       const RowInfo& info);

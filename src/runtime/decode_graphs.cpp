@@ -1,6 +1,7 @@
 #include "runtime/decode_graphs.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 
@@ -21,58 +22,88 @@ std::vector<std::int64_t> graph_sizes(std::int64_t largest) {
   return sizes;
 }
 
-DecodeGraphs::DecodeGraphs(const GraphOptions& options, std::int64_t max_running,
+std::vector<std::int64_t> draft_graph_sizes(std::int64_t largest) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 2; size < largest;) {
+    sizes.push_back(size);
+    size += size < 8
+                ? 1
+                : static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(size))) / 2;
+  }
+  sizes.push_back(largest);
+  return sizes;
+}
+
+DecodeGraphs::DecodeGraphs(const GraphOptions& options, const MaxRows& max_rows,
                            const Stream& stream, Prepare prepare, Run run)
     : options_(options), stream_(stream), prepare_(std::move(prepare)), run_(std::move(run)) {
-  const std::int64_t largest =
-      std::min(options.max_batch > 0 ? options.max_batch : kDefaultLargest, max_running);
-  sizes_ = options.sizes.empty() ? graph_sizes(largest) : options.sizes;
-  for (const std::int64_t size : sizes_)
-    require(size >= 1, "--cuda-graph-bs has {}; batch sizes are at least 1", size);
-  std::sort(sizes_.begin(), sizes_.end());
-  sizes_.erase(std::unique(sizes_.begin(), sizes_.end()), sizes_.end());
-  std::erase_if(sizes_, [&](std::int64_t size) { return size > max_running; });
-  graphs_.resize(2 * sizes_.size());
+  for (const bool has_drafts : {false, true}) {
+    const std::int64_t most = has_drafts ? max_rows.with_drafts : max_rows.plain;
+    Set& set = sets_[has_drafts];
+    const std::int64_t largest =
+        std::min(options.max_batch > 0 ? options.max_batch : kDefaultLargest, most);
+    if (!options.sizes.empty())
+      set.sizes = options.sizes;
+    else if (most > 0)
+      set.sizes = has_drafts ? draft_graph_sizes(largest) : graph_sizes(largest);
+    for (const std::int64_t size : set.sizes)
+      require(size >= 1, "--cuda-graph-bs has {}; batch sizes are at least 1", size);
+    std::sort(set.sizes.begin(), set.sizes.end());
+    set.sizes.erase(std::unique(set.sizes.begin(), set.sizes.end()), set.sizes.end());
+    std::erase_if(set.sizes, [&](std::int64_t size) { return size > most; });
+    set.graphs.resize(2 * set.sizes.size());
+  }
 }
 
 void DecodeGraphs::record_all() {
   if (options_.lazy) return;
-  for (std::size_t i = sizes_.size(); i-- > 0;)
-    for (const bool has_edits : {false, true}) ensure(sizes_[i], has_edits);
+  for (const bool has_drafts : {false, true})
+    for (std::size_t i = sizes(has_drafts).size(); i-- > 0;)
+      for (const bool has_edits : {false, true})
+        ensure(sizes(has_drafts)[i], {.has_edits = has_edits, .has_drafts = has_drafts});
 }
 
 std::int64_t DecodeGraphs::size_for(const Batch& batch) const {
-  if (batch.mode != ForwardMode::kDecode || batch.items.size() != batch.token_ids.size() ||
-      batch.items.size() != batch.logit_rows.size())
+  const bool has_drafts = batch.mode == ForwardMode::kTargetVerify;
+  if ((batch.mode != ForwardMode::kDecode && !has_drafts) ||
+      batch.items.size() != batch.token_ids.size() || batch.items.size() != batch.logit_rows.size())
     return 0;
+  const std::vector<std::int64_t>& all = sizes(has_drafts);
   const auto found =
-      std::lower_bound(sizes_.begin(), sizes_.end(), static_cast<std::int64_t>(batch.items.size()));
-  return found == sizes_.end() ? 0 : *found;
+      std::lower_bound(all.begin(), all.end(), static_cast<std::int64_t>(batch.items.size()));
+  return found == all.end() ? 0 : *found;
 }
 
-std::size_t DecodeGraphs::index_of(std::int64_t size, bool has_edits) const {
-  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), size);
-  check(found != sizes_.end() && *found == size, "there is no graph of {} rows", size);
-  return 2 * static_cast<std::size_t>(found - sizes_.begin()) + has_edits;
+std::size_t DecodeGraphs::index_of(std::int64_t size, GraphKind kind) const {
+  const std::vector<std::int64_t>& all = sizes(kind.has_drafts);
+  const auto found = std::lower_bound(all.begin(), all.end(), size);
+  check(found != all.end() && *found == size, "there is no graph of {} rows", size);
+  return 2 * static_cast<std::size_t>(found - all.begin()) + kind.has_edits;
 }
 
-void DecodeGraphs::ensure(std::int64_t size, bool has_edits) {
-  Graph& graph = graphs_[index_of(size, has_edits)];
+void DecodeGraphs::ensure(std::int64_t size, GraphKind kind) {
+  Graph& graph = sets_[kind.has_drafts].graphs[index_of(size, kind)];
   if (graph.captured()) return;
-  prepare_(size);
-  for (int i = 0; i < kRunsBefore; ++i) run_(has_edits, false);
+  prepare_(size, kind.has_drafts);
+  for (int i = 0; i < kRunsBefore; ++i) run_(kind, false);
   stream_.synchronize();
-  graph = Graph::capture(stream_, [&] { run_(has_edits, true); });
+  graph = Graph::capture(stream_, [&] { run_(kind, true); });
 }
 
-void DecodeGraphs::launch(std::int64_t size, bool has_edits) const {
-  graphs_[index_of(size, has_edits)].launch(stream_);
+void DecodeGraphs::launch(std::int64_t size, GraphKind kind) const {
+  sets_[kind.has_drafts].graphs[index_of(size, kind)].launch(stream_);
 }
 
 std::string DecodeGraphs::describe() const {
-  if (sizes_.empty()) return "none";
-  return fmt::format("{} sizes of decode batches up to {}{}", sizes_.size(), sizes_.back(),
-                     options_.lazy ? ", each when it is first wanted" : "");
+  std::string text;
+  for (const bool has_drafts : {false, true}) {
+    if (sizes(has_drafts).empty()) continue;
+    text +=
+        fmt::format("{}{} sizes of {} up to {}", text.empty() ? "" : ", ", sizes(has_drafts).size(),
+                    has_drafts ? "drafted rows" : "decode batches", sizes(has_drafts).back());
+  }
+  if (text.empty()) return "none";
+  return text + (options_.lazy ? ", each when it is first wanted" : "");
 }
 
 }  // namespace sluice

@@ -1,8 +1,10 @@
 // Decode steps recorded once for each of a list of batch sizes: a step then costs the host one
-// call. A batch is padded to the next size (BatchBuffers::fill_padded). Recording is as in SGLang's
-// CudaGraphRunner: the largest size first, two runs before each, all over the same memory.
+// call. Steps that verify drafts have graphs of their own. A batch is padded to the next size
+// (BatchBuffers::fill_padded). Recording is as in SGLang's CudaGraphRunner: the largest size first,
+// two runs before each, all over the same memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -24,39 +26,57 @@ struct GraphOptions {
 // last.
 std::vector<std::int64_t> graph_sizes(std::int64_t largest);
 
+// The same for rows of drafts: 2 to 8, 12, 16, 24, 32, ...
+std::vector<std::int64_t> draft_graph_sizes(std::int64_t largest);
+
+// What a step does beside plain decoding.
+struct GraphKind {
+  bool has_edits = false;   // applies logit edits (ops/logit_edits.h)
+  bool has_drafts = false;  // computes rows of drafts (runtime/row_batch.h)
+};
+
 class DecodeGraphs {
  public:
+  // Rows of a step without drafts, and of one with drafts; 0: there are none.
+  struct MaxRows {
+    std::int64_t plain = 0, with_drafts = 0;
+  };
   // Prepare fills the buffers for a batch of `size` rows of padding. Run gives such a step to the
-  // stream. has_edits: the step applies logit edits (ops/logit_edits.h). recorded: the stream
-  // records it.
-  using Prepare = std::function<void(std::int64_t size)>;
-  using Run = std::function<void(bool has_edits, bool recorded)>;
+  // stream. recorded: the stream records it.
+  using Prepare = std::function<void(std::int64_t size, bool has_drafts)>;
+  using Run = std::function<void(GraphKind kind, bool recorded)>;
 
-  // Sizes above max_running are left out. Error{kBadInput} for sizes below 1.
-  DecodeGraphs(const GraphOptions& options, std::int64_t max_running, const Stream& stream,
+  // Sizes above those of max_rows are left out. Error{kBadInput} for sizes below 1.
+  DecodeGraphs(const GraphOptions& options, const MaxRows& max_rows, const Stream& stream,
                Prepare prepare, Run run);
 
   // Records what is not recorded yet; nothing with --lazy-cuda-graphs.
   void record_all();
-  // The size that the batch is padded to; 0 when it does not run as a graph: not a plain decode
-  // step, or too large.
+  // The size that the batch is padded to; 0 when it does not run as a graph: not a step of decode
+  // rows alone, or too large.
   std::int64_t size_for(const Batch& batch) const;
   // Makes sure that the graph of this size is there. Overwrites the batch buffers when it is not.
-  void ensure(std::int64_t size, bool has_edits);
-  void launch(std::int64_t size, bool has_edits) const;
+  void ensure(std::int64_t size, GraphKind kind);
+  void launch(std::int64_t size, GraphKind kind) const;
 
-  const std::vector<std::int64_t>& sizes() const { return sizes_; }  // ascending
+  // Ascending.
+  const std::vector<std::int64_t>& sizes(bool has_drafts = false) const {
+    return sets_[has_drafts].sizes;
+  }
   std::string describe() const;
 
  private:
-  std::size_t index_of(std::int64_t size, bool has_edits) const;
+  struct Set {
+    std::vector<std::int64_t> sizes;
+    std::vector<Graph> graphs;  // of each size without edits, then with them
+  };
+  std::size_t index_of(std::int64_t size, GraphKind kind) const;
 
   const GraphOptions options_;
   const Stream& stream_;
   const Prepare prepare_;
   const Run run_;
-  std::vector<std::int64_t> sizes_;
-  std::vector<Graph> graphs_;  // of each size without rules, then with them
+  std::array<Set, 2> sets_;  // without and with drafts
 };
 
 }  // namespace sluice

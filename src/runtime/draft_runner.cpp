@@ -1,23 +1,22 @@
 #include "runtime/draft_runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
-#include "kernels/cpu/sampling/sample.h"
 #include "ops/elementwise.h"
+#include "ops/tokens.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
 
-std::int64_t state_bytes(const DraftLimits& limits) {
-  return 4 * limits.batch.max_tokens * limits.hidden_size;
-}
-
-// The drafts' logits are those of one row for each sequence.
-BatchLimits pass_limits(const DraftLimits& limits) {
+BatchLimits pass_limits(const DraftLimits& limits, int depth) {
   BatchLimits out = limits.batch;
-  out.max_logit_rows = out.max_seqs;
+  out.max_seqs = out.max_logit_rows = limits.max_sequences;
+  if (depth > 0) out.max_tokens = out.max_seqs;
+  out.draft_rows = false;
   return out;
 }
 
@@ -30,27 +29,100 @@ bool has_page(const Batch& batch, std::int32_t item, std::int32_t position) {
 
 }  // namespace
 
-DraftRunner::DraftRunner(const DraftLimits& limits, Model& model, AttentionBackend& attention,
-                         Context& ctx)
-    : limits_(limits),
-      model_(model),
-      attention_(attention),
-      ctx_(ctx),
-      buffers_(pass_limits(limits)),
-      memory_(2 * state_bytes(limits) + 4 * limits.batch.max_seqs * limits.vocab_size) {
-  check(ctx.device.kind == DeviceKind::kCpu && model.has_draft_layer() && limits.max_drafts > 0,
-        "{} drafts of a model {} draft layer", limits.max_drafts,
-        model.has_draft_layer() ? "with a" : "without a");
-  for (int i = 0; i < 2; ++i)
-    states_[i] = memory_.tensor(DType::kF32, {limits.batch.max_tokens, limits.hidden_size},
-                                i * state_bytes(limits));
-  logits_ = memory_.tensor(DType::kF32, {limits.batch.max_seqs, limits.vocab_size},
-                           2 * state_bytes(limits));
+// Parts of one buffer, or their size.
+struct DraftRunner::Layout {
+  Tensor target, first_states, next_states[2], from_rows, greedy, places, tokens, chosen,
+      target_tokens, known;
+  std::int64_t bytes = 0;
+
+  Layout(const DraftLimits& limits, const DraftShape& shape, std::size_t num_target_tokens,
+         const Buffer* buffer) {
+    const auto take = [&](DType dtype, std::initializer_list<std::int64_t> dims) {
+      const Tensor sized = Tensor::dense(nullptr, dtype, dims);
+      const std::int64_t offset = bytes;
+      bytes += (sized.bytes() + 63) / 64 * 64;
+      return buffer ? buffer->tensor(dtype, dims, offset) : sized;
+    };
+    const std::int64_t rows = limits.max_sequences, all = limits.batch.max_tokens;
+    first_states = take(DType::kF32, {all, shape.hidden_size});
+    // Target's states of the draft's width lie where its own will.
+    if (shape.target_width == shape.hidden_size)
+      target = first_states;
+    else if (shape.target_width > 0)
+      target = take(DType::kF32, {all, shape.target_width});
+    for (Tensor& states : next_states) states = take(DType::kF32, {rows, shape.hidden_size});
+    from_rows = take(DType::kI32, {all});
+    greedy = take(DType::kU8, {rows, sizeof(ops::SampleRow)});
+    places = take(DType::kI32, {rows});
+    tokens = take(DType::kI32, {limits.max_drafts, rows});
+    chosen = take(DType::kI32, {rows});
+    if (num_target_tokens == 0) return;
+    target_tokens = take(DType::kI32, {static_cast<std::int64_t>(num_target_tokens), 1});
+    known = take(DType::kI32, {rows, 1});
+  }
+};
+
+std::int64_t DraftRunner::bytes(const DraftLimits& limits, const DraftShape& shape,
+                                std::size_t num_target_tokens) {
+  std::int64_t bytes = Layout(limits, shape, num_target_tokens, nullptr).bytes;
+  for (int depth = 0; depth < limits.max_drafts; ++depth)
+    bytes += BatchBuffers::bytes(pass_limits(limits, depth));
+  return bytes;
 }
 
-std::int64_t DraftRunner::bytes(const DraftLimits& limits) {
-  return BatchBuffers::bytes(pass_limits(limits)) + 2 * state_bytes(limits) +
-         4 * limits.batch.max_seqs * limits.vocab_size;
+DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, AttentionBackend& attention,
+                         Context& ctx, const Stream& stream, const Tensor& logits)
+    : limits_(limits),
+      model_(model),
+      shape_(model.draft_shape()),
+      attention_(attention),
+      ctx_(ctx),
+      stream_(stream),
+      items_(static_cast<std::size_t>(limits.max_drafts)) {
+  const std::int64_t rows = limits.max_sequences;
+  const std::span<const std::int32_t> target_tokens = model.target_tokens();
+  check(limits.max_drafts > 0 && logits.numel() >= rows * shape_.vocab_size,
+        "{} drafts; logits of {} elements for {} sequences and {} tokens", limits.max_drafts,
+        logits.numel(), rows, shape_.vocab_size);
+  for (int depth = 0; depth < limits.max_drafts; ++depth)
+    buffers_.push_back(
+        std::make_unique<BatchBuffers>(pass_limits(limits, depth), ctx.device, &stream));
+  memory_ = Buffer(Layout(limits, shape_, target_tokens.size(), nullptr).bytes, ctx.device);
+  const Layout at(limits, shape_, target_tokens.size(), &memory_);
+  target_ = at.target;
+  first_states_ = at.first_states;
+  std::ranges::copy(at.next_states, next_states_);
+  from_rows_ = at.from_rows;
+  greedy_ = at.greedy;
+  places_ = at.places;
+  tokens_ = at.tokens;
+  chosen_ = at.chosen;
+  target_tokens_ = at.target_tokens;
+  known_ = at.known;
+  logits_ = logits;
+  logits_.rank = 2;
+  logits_.shape = {rows, shape_.vocab_size, 0, 0};
+  logits_.stride = {shape_.vocab_size, 1, 0, 0};
+  if (ctx.device.kind != DeviceKind::kCpu)
+    host_tokens_ = Buffer::staging(4 * limits.max_drafts * rows, ctx.device);
+
+  HostImage greedy(greedy_), places(places_);
+  std::fill_n(ops::as_sample_rows(greedy.tensor()), rows, ops::SampleRow{.temperature = 0});
+  std::iota(places.tensor().ptr<std::int32_t>(), places.tensor().ptr<std::int32_t>() + rows, 0);
+  greedy.put();
+  places.put();
+  if (target_tokens.empty()) return;
+  HostImage map(target_tokens_);
+  std::ranges::copy(target_tokens, map.tensor().ptr<std::int32_t>());
+  map.put();
+}
+
+void DraftRunner::begin_pass() {
+  const std::size_t num_groups = pass_.groups.size();
+  pass_ = {};
+  pass_.groups.resize(num_groups);
+  for (PageRows& rows : pass_.groups) rows.offsets.assign(1, 0);
+  from_.clear();
 }
 
 // Slots [first, first + count) of an item of the step.
@@ -68,46 +140,20 @@ void DraftRunner::add_item(const Batch& batch, std::int32_t item, std::int32_t f
   }
 }
 
-void DraftRunner::draft(Tensor states, const std::vector<std::int32_t>& from) {
-  if (pass_.items.empty()) return;
-  const auto count = static_cast<std::int64_t>(from.size());
-  std::swap(states_[0], states_[1]);
-  const Tensor own = states_[0].rows(0, count);
-  ops::gather_rows(ctx_, states,
-                   Tensor::dense(const_cast<std::int32_t*>(from.data()), DType::kI32, {count}),
-                   own);
-  const ForwardBatch& fb = buffers_.fill(pass_, {});
-  attention_.plan(ctx_, fb);
-  const Tensor logits = logits_.rows(0, fb.logit_rows.dim(0));
-  model_.draft(ctx_, fb, attention_, {.states = own, .logits = logits});
-  const auto vocab = static_cast<std::size_t>(limits_.vocab_size);
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const std::span<const float> row(logits.ptr<float>() + i * vocab, vocab);
-    const draw::RowMax best = draw::row_max(*ctx_.pool, row);
-    rows_[i].token = best.finite ? best.first : -1;  // what is not finite ends the drafts
-  }
+void DraftRunner::want_logits(std::int32_t position) {
+  pass_.logit_rows.push_back({.item = static_cast<std::int32_t>(pass_.items.size()) - 1,
+                              .row = pass_.num_tokens() - 1,
+                              .position = position});
 }
 
-void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& result) {
-  const auto num_items = static_cast<std::int32_t>(batch.items.size());
-  std::vector<std::vector<std::int32_t>> drafts(static_cast<std::size_t>(num_items));
-  std::vector<std::int32_t> from;
-  const auto begin_pass = [&] {
-    pass_ = {};
-    pass_.groups.resize(batch.groups.size());
-    for (PageRows& rows : pass_.groups) rows.offsets.assign(1, 0);
-    from.clear();
-  };
-  const auto want_logits = [&](std::int32_t position) {
-    pass_.logit_rows.push_back({.item = static_cast<std::int32_t>(pass_.items.size()) - 1,
-                                .row = pass_.num_tokens() - 1,
-                                .position = position});
-  };
-
+bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
+  pass_.groups.resize(batch.groups.size());
   begin_pass();
   rows_.clear();
+  const bool reads_states = shape_.target_width > 0;
   std::int32_t row = 0;
-  for (std::int32_t i = 0; i < num_items; row += batch.items[static_cast<std::size_t>(i++)].count) {
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(batch.items.size());
+       row += batch.items[static_cast<std::size_t>(i++)].count) {
     const auto index = static_cast<std::size_t>(i);
     const BatchItem& item = batch.items[index];
     const auto tokens = result.tokens_of(index);
@@ -121,41 +167,117 @@ void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& res
       next.push_back(tokens.front());
     else if (item.next_token >= 0)
       next.push_back(item.next_token);
+    const std::int32_t first = item.first;
+    if (!reads_states) {
+      // Slots hold their own tokens: that of the first row, and of those behind it.
+      next.insert(next.begin(), ids[0]);
+      if (!has_page(batch, i, first + static_cast<std::int32_t>(next.size()) - 1)) next.pop_back();
+    }
     if (next.empty()) continue;
     const auto count = static_cast<std::int32_t>(next.size());
-    add_item(batch, i, item.first, count);
+    add_item(batch, i, first, count);
     pass_.token_ids.insert(pass_.token_ids.end(), next.begin(), next.end());
-    for (std::int32_t k = 0; k < count; ++k) from.push_back(row + k);
-    if (tokens.empty()) continue;
-    const std::int32_t position = item.first + count - 1;
-    rows_.push_back({.item = i, .position = position, .state = pass_.num_tokens() - 1});
-    want_logits(position);
+    for (std::int32_t k = 0; k < count; ++k) from_.push_back(row + k);
+    // The last slot must be that of the last token.
+    const std::int32_t last = first + count - 1;
+    const std::int32_t wanted =
+        item.decode ? item.first + static_cast<std::int32_t>(tokens.size()) - 1 + !reads_states
+                    : item.first + item.count - 1 + !reads_states;
+    if (tokens.empty() || last != wanted) continue;
+    rows_.push_back({.item = i,
+                     .position = last,
+                     .state = pass_.num_tokens() - 1,
+                     .chosen = static_cast<std::int32_t>(rows_.size())});
+    want_logits(last);
   }
   const bool has_chunks =
       std::ranges::any_of(pass_.items, [](const BatchItem& item) { return !item.decode; });
   pass_.mode = has_chunks ? ForwardMode::kMixed : ForwardMode::kTargetVerify;
-  draft(states, from);
+  return !pass_.items.empty();
+}
 
-  for (int depth = 1;; ++depth) {
-    for (const Row& one : rows_)
-      if (one.token >= 0) drafts[static_cast<std::size_t>(one.item)].push_back(one.token);
-    std::erase_if(rows_, [&](const Row& one) {
-      return one.token < 0 || !has_page(batch, one.item, one.position + 1);
-    });
-    if (depth == limits_.max_drafts || rows_.empty()) break;
-    begin_pass();
-    for (Row& one : rows_) {
-      ++one.position;
-      add_item(batch, one.item, one.position, 1);
-      pass_.items.back().decode = true;
-      pass_.token_ids.push_back(one.token);
-      from.push_back(std::exchange(one.state, pass_.num_tokens() - 1));
-      want_logits(one.position);
-    }
-    pass_.mode = ForwardMode::kDecode;
-    draft(states_[0], from);
+bool DraftRunner::build_next(const Batch& batch) {
+  std::erase_if(rows_,
+                [&](const Row& one) { return !has_page(batch, one.item, one.position + 1); });
+  if (rows_.empty()) return false;
+  begin_pass();
+  std::int32_t chosen = 0;
+  for (Row& one : rows_) {
+    ++one.position;
+    add_item(batch, one.item, one.position, 1);
+    pass_.items.back().decode = true;
+    pass_.items.back().slot = std::exchange(one.chosen, chosen++);
+    pass_.token_ids.push_back(kTokenFromSlot);
+    from_.push_back(std::exchange(one.state, pass_.num_tokens() - 1));
+    want_logits(one.position);
   }
+  pass_.mode = ForwardMode::kDecode;
+  return true;
+}
 
+void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
+  const auto count = static_cast<std::int64_t>(from_.size());
+  const Tensor own = (depth == 0 ? first_states_ : next_states_[depth % 2]).rows(0, count);
+  DraftIO io{.target = {}, .states = own, .logits = {}};
+  if (shape_.target_width > 0 || !are_targets) {
+    const Tensor rows = from_rows_.rows(0, count);
+    copy(stream_, Tensor::dense(from_.data(), DType::kI32, {count}), rows);
+    if (are_targets) io.target = target_.rows(0, count);
+    if (shape_.hidden_size > 0) ops::gather_rows(ctx_, states, rows, are_targets ? io.target : own);
+  }
+  const RowInfo info{.token_of_slot = [](std::int32_t slot) { return -1 - slot; },
+                     .sample_row_of = {}};
+  const ForwardBatch& fb = buffers_[static_cast<std::size_t>(depth)]->fill(pass_, info);
+  if (depth > 0)
+    ops::take_slot_tokens(
+        ctx_, target_tokens_.defined() ? known_.reshape({known_.dim(0)}) : chosen_, fb.input_ids);
+  attention_.plan(ctx_, fb);
+  const std::int64_t num_rows = fb.logit_rows.dim(0);
+  io.logits = logits_.rows(0, num_rows);
+  model_.draft(ctx_, fb, attention_, io);
+  items_[static_cast<std::size_t>(depth)].clear();
+  for (const Row& row : rows_) items_[static_cast<std::size_t>(depth)].push_back(row.item);
+  if (num_rows == 0) return;
+  const Tensor tokens = tokens_.at(depth).rows(0, num_rows);
+  ops::sample_tokens(ctx_, io.logits, greedy_.rows(0, num_rows), tokens);
+  ops::put_slot_tokens(ctx_, tokens, places_.rows(0, num_rows), chosen_);
+  if (target_tokens_.defined())
+    ops::gather_rows(ctx_, target_tokens_, chosen_.rows(0, num_rows), known_.rows(0, num_rows));
+}
+
+void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& result) {
+  int depth = 0;
+  if (build_first(batch, result)) {
+    run_pass(depth++, states, true);
+    Tensor last = first_states_;
+    while (depth < limits_.max_drafts && build_next(batch)) {
+      run_pass(depth, last, false);
+      last = next_states_[depth++ % 2];
+    }
+  }
+  collect(depth, batch.items.size(), result);
+}
+
+void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result) {
+  Tensor tokens = tokens_;
+  if (ctx_.device.kind != DeviceKind::kCpu && depths > 0) {
+    tokens = host_tokens_.tensor(DType::kI32, {tokens_.dim(0), tokens_.dim(1)});
+    copy(stream_, tokens_.rows(0, depths), tokens.rows(0, depths));
+    stream_.synchronize();
+  }
+  const std::span<const std::int32_t> target_tokens = model_.target_tokens();
+  std::vector<std::vector<std::int32_t>> drafts(num_items);
+  for (int depth = 0; depth < depths; ++depth) {
+    const auto* chosen = tokens.at(depth).ptr<std::int32_t>();
+    for (const std::int32_t item : items_[static_cast<std::size_t>(depth)]) {
+      std::vector<std::int32_t>& of_item = drafts[static_cast<std::size_t>(item)];
+      const std::int32_t token = *chosen++;
+      // What is not finite ends the drafts.
+      if (token < 0 || std::cmp_less(of_item.size(), depth)) continue;
+      of_item.push_back(target_tokens.empty() ? token
+                                              : target_tokens[static_cast<std::size_t>(token)]);
+    }
+  }
   result.draft_offsets.assign(1, 0);
   result.drafts.clear();
   for (const std::vector<std::int32_t>& of_item : drafts) {

@@ -1,70 +1,97 @@
-// Runs a model's draft layer behind each step (multi-token prediction).
+// Runs a draft behind each step: a draft layer of the model, or a draft model of its own.
 //
-//   DraftRunner drafts(limits, *model, *attention, ctx);
-//   ... the step's forward, with StageIO::final_hidden, and its sampling ...
-//   drafts.run(batch, final_hidden, result);        // fills result.drafts
+//   DraftRunner drafts(limits, draft, *attention, ctx, stream, logits);
+//   ... the step's forward, which leaves the states that the draft reads, and its sampling ...
+//   drafts.run(batch, states, result);        // fills result.drafts
 //
-// A slot of the layer's cached rows holds the state of a position and the token after it. Behind a
-// step come the slots of its rows whose next token is known. The last one gives the first draft.
-// Each further draft takes one slot more, with the layer's own state. The slots of drafts are
-// computed again once their tokens are known.
+// A slot of the draft's cached rows holds the state of a position and the token after it
+// (models/draft_model.h). Behind a step come the slots of its rows whose next token is known. The
+// last one gives the first draft. Each further draft takes one slot more, with the draft's own
+// state. The slots of drafts are computed again once their tokens are known.
 //
 // The slots lie in the pages of the step's items. Where an item has no page for a slot, its drafts
-// end. One thread. On a CPU.
+// end. All depths are given to the stream before the host waits for their tokens. One thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "attention/backend.h"
 #include "batch/batch.h"
 #include "batch/step_result.h"
-#include "models/model.h"
+#include "models/draft_model.h"
 #include "runtime/batch_buffers.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
+#include "tensor/stream.h"
 
 namespace sluice {
 
 struct DraftLimits {
-  BatchLimits batch;
-  int max_drafts = 1;  // of a sequence
-  std::int64_t hidden_size = 0;
-  std::int64_t vocab_size = 0;
+  BatchLimits batch;               // of the target's steps
+  std::int64_t max_sequences = 1;  // of a step
+  int max_drafts = 1;              // of a sequence
 };
 
 class DraftRunner {
  public:
-  // Model, back end and context outlive the runner.
-  DraftRunner(const DraftLimits& limits, Model& model, AttentionBackend& attention, Context& ctx);
-  static std::int64_t bytes(const DraftLimits& limits);
+  // All arguments outlive the runner. `logits`: dense f32 memory for max_sequences rows of the
+  // draft's logits, free while run() is under way.
+  DraftRunner(const DraftLimits& limits, DraftModel& model, AttentionBackend& attention,
+              Context& ctx, const Stream& stream, const Tensor& logits);
+  // Memory that it takes on the device.
+  static std::int64_t bytes(const DraftLimits& limits, const DraftShape& shape,
+                            std::size_t num_target_tokens);
 
-  // `states` [tokens of the batch, hidden]: the states after the last norm. `result`: of the batch.
+  // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
+  // none. `result`: of the batch.
   void run(const Batch& batch, const Tensor& states, BatchResult& result);
 
  private:
+  struct Layout;
   // A sequence that gets drafts.
   struct Row {
     std::int32_t item = 0;      // of the step
     std::int32_t position = 0;  // of its last slot
-    std::int32_t state = 0;     // row of states_
-    std::int32_t token = -1;    // the last draft
+    std::int32_t state = 0;     // row of the last pass's states
+    std::int32_t chosen = 0;    // row of the last pass's logits
   };
 
-  // One run of the layer over `pass_`, whose states are the rows `from` of `states`. Then rows_ has
-  // a draft for each logit row, in order.
-  void draft(Tensor states, const std::vector<std::int32_t>& from);
+  void begin_pass();
   void add_item(const Batch& batch, std::int32_t item, std::int32_t first, std::int32_t count);
+  void want_logits(std::int32_t position);
+  // The slots that follow from the step; false: there are none.
+  bool build_first(const Batch& batch, const BatchResult& result);
+  // One slot more of each sequence that has a page for it; false: none has.
+  bool build_next(const Batch& batch);
+  // One run of the draft over `pass_`; from_ are its rows of `states`.
+  void run_pass(int depth, const Tensor& states, bool are_targets);
+  // The drafts of the passes before `depths`, by item.
+  void collect(int depths, std::size_t num_items, BatchResult& result);
 
   const DraftLimits limits_;
-  Model& model_;
+  DraftModel& model_;
+  const DraftShape shape_;
   AttentionBackend& attention_;
   Context& ctx_;
-  BatchBuffers buffers_;
-  Buffer memory_;
-  Tensor states_[2];  // [tokens, hidden] f32: of this run and of the one before
-  Tensor logits_;     // [sequences, vocab] f32
+  const Stream& stream_;
+  std::vector<std::unique_ptr<BatchBuffers>> buffers_;  // [max_drafts], by depth
+  Buffer memory_, host_tokens_;
+  Tensor target_;           // [tokens, target_width] f32; undefined without states
+  Tensor first_states_;     // [tokens, hidden] f32: of the first pass
+  Tensor next_states_[2];   // [sequences, hidden] f32: of the others in turn
+  Tensor from_rows_;        // [tokens] int32
+  Tensor logits_;           // [sequences, vocab] f32
+  Tensor greedy_, places_;  // [sequences, ...]: how each row is chosen, and 0, 1, 2 ...
+  Tensor tokens_;           // [max_drafts, sequences] int32: what was chosen at each depth
+  Tensor chosen_;           // [sequences] int32: the last ones, 0 where there is none
+  Tensor target_tokens_;    // [vocab, 1] int32, or undefined
+  Tensor known_;            // [sequences, 1] int32: the last ones as the target knows them
   Batch pass_;
+  std::vector<std::int32_t> from_;
   std::vector<Row> rows_;
+  std::vector<std::vector<std::int32_t>> items_;  // [depth]: of each row of its logits
 };
 
 }  // namespace sluice

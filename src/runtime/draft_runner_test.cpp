@@ -1,5 +1,5 @@
-// Drafts of models' own layers: the same however a sequence is cut into steps, and equal to
-// recorded ones where those are there.
+// Drafts of models' own layers and of draft models: the same however a sequence is cut into steps,
+// and equal to recorded ones where those are there.
 #include "runtime/draft_runner.h"
 
 #include <gtest/gtest.h>
@@ -23,25 +23,54 @@ using Tokens = std::vector<std::int32_t>;
 constexpr int kMaxDrafts = 4;
 const char* const kModels[] = {"deepseek-v3", "deepseek-v32", "glm-moe-dsa"};
 
+namespace fs = std::filesystem;
+
+fs::path own(const std::string& model) {
+  return fs::path(SLUICE_SOURCE_DIR) / "tests/golden/models" / model;
+}
+// References that lie beside the repository on machines of developers.
+fs::path recorded() {
+  return fs::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+}
+
+std::string text_of(const fs::path& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+std::shared_ptr<const DraftSource> draft_in(const fs::path& directory, const ModelConfig& target) {
+  DraftConfig config;
+  const std::string text = text_of(directory / "config.json");
+  if (is_eagle3_config(text))
+    config.eagle3 = parse_eagle3_config(text, directory.string(), target);
+  else
+    config.model = load_model_config(directory);
+  return std::make_shared<const DraftSource>(
+      DraftSource{std::move(config), WeightSource::checkpoint(directory)});
+}
+
 // One sequence on a runner of its own.
 class Sequence {
  public:
-  explicit Sequence(const std::string& model)
-      : directory_(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model),
-        config_(load_model_config(directory_)) {
+  // The model's own layer drafts, or the model in `draft`. `as_rows`: as a GPU computes drafts.
+  explicit Sequence(const fs::path& model, const fs::path& draft = {}, bool as_rows = false)
+      : config_(load_model_config(model)) {
     set_log_level(LogLevel::kWarning);
     RunnerOptions options;
     options.placement.num_threads = 1;
     options.model.numerics.compute = DType::kF32;
     options.model.context_length = 256;
-    options.model.draft_layer = true;
-    options.limits = {.max_running_requests = 2, .max_step_tokens = 200};
+    options.model.draft_layer = draft.empty();
+    options.limits = {
+        .max_running_requests = 2, .max_step_tokens = 200, .max_draft_rows = as_rows ? 12 : 0};
     options.kv.max_total_tokens = 512;
     options.max_drafts = kMaxDrafts;
+    if (!draft.empty()) options.draft = draft_in(draft, config_);
     const StartupReport quiet = [](const std::string&, double, const std::string&) {};
     auto rank = std::make_unique<Rank>(options.placement, false, nullptr);
     std::unique_ptr<Model> weights =
-        load_rank_model(*rank, options, config_, WeightSource::checkpoint(directory_), quiet);
+        load_rank_model(*rank, options, config_, WeightSource::checkpoint(model), quiet);
     runner_ =
         std::make_unique<ModelRunner>(options, config_, std::move(rank), std::move(weights), quiet);
   }
@@ -90,10 +119,12 @@ class Sequence {
     batch.mode = item.decode ? ForwardMode::kTargetVerify : ForwardMode::kExtend;
     batch.items = {item};
     batch.token_ids = tokens;
-    PageRows& pages = batch.groups.emplace_back();
-    pages.pages.resize(4);
-    std::iota(pages.pages.begin(), pages.pages.end(), 0);
-    pages.offsets = {0, 4};
+    for (std::size_t g = 0; g < runner_->groups().size(); ++g) {
+      PageRows& pages = batch.groups.emplace_back();
+      pages.pages.resize(4);
+      std::iota(pages.pages.begin(), pages.pages.end(), 0);
+      pages.offsets = {0, 4};
+    }
     for (int i = item.count - num_sampled; i < item.count; ++i)
       batch.logit_rows.push_back(
           {.item = 0, .row = i, .position = item.first + i + 1, .sample = true});
@@ -106,7 +137,6 @@ class Sequence {
     return runner_->collect(std::move(pending));
   }
 
-  const std::string directory_;
   const ModelConfig config_;
   std::unique_ptr<ModelRunner> runner_;
   Tokens known_;
@@ -123,51 +153,82 @@ Tokens drafts_of(const BatchResult& result) {
   return {drafts.begin(), drafts.end()};
 }
 
-TEST(DraftRunner, DraftsDoNotDependOnHowTheStepsWereCut) {
-  for (const char* model : kModels) {
-    Sequence plain(model);
-    std::vector<Tokens> wanted = {drafts_of(plain.prefill(prompt_of(90), 1000))};
-    for (int i = 0; i < 12; ++i) wanted.push_back(drafts_of(plain.verify({})));
-    for (const Tokens& drafts : wanted) EXPECT_EQ(drafts.size(), std::size_t{kMaxDrafts});
+// A target, and what drafts for it; without a path its own layer.
+struct Pair {
+  fs::path model, draft;
+};
 
-    Sequence cut(model);
-    EXPECT_EQ(drafts_of(cut.prefill(prompt_of(90), 17)), wanted[0]) << model;
-    // Right drafts, and some behind them that are wrong.
-    for (std::size_t done = 0; done < 12;) {
-      Tokens drafts;
-      for (std::size_t i = 0; i < done % 4 && done + i + 1 < 12; ++i)
-        drafts.push_back(plain.known()[90 + done + 1 + i]);
-      drafts.push_back((plain.known()[90 + done + 1 + drafts.size()] + 1) % 200);
-      const BatchResult result = cut.verify(drafts);
-      done += result.tokens.size();
-      ASSERT_EQ(result.tokens.size(), drafts.size()) << model;
-      EXPECT_EQ(drafts_of(result), wanted[done]) << model << " after " << done;
+void expect_no_difference(const Pair& pair, bool as_rows) {
+  Sequence plain(pair.model, pair.draft);
+  std::vector<Tokens> wanted = {drafts_of(plain.prefill(prompt_of(90), 1000))};
+  for (int i = 0; i < 12; ++i) wanted.push_back(drafts_of(plain.verify({})));
+  for (const Tokens& drafts : wanted) EXPECT_EQ(drafts.size(), std::size_t{kMaxDrafts});
+
+  Sequence cut(pair.model, pair.draft, as_rows);
+  EXPECT_EQ(drafts_of(cut.prefill(prompt_of(90), 17)), wanted[0]);
+  // Right drafts, and some behind them that are wrong.
+  for (std::size_t done = 0; done < 12;) {
+    Tokens drafts;
+    for (std::size_t i = 0; i < done % 4 && done + i + 1 < 12; ++i)
+      drafts.push_back(plain.known()[90 + done + 1 + i]);
+    drafts.push_back((plain.known()[90 + done + 1 + drafts.size()] + 1) % 200);
+    const BatchResult result = cut.verify(drafts);
+    done += result.tokens.size();
+    ASSERT_EQ(result.tokens.size(), drafts.size());
+    EXPECT_EQ(drafts_of(result), wanted[done]) << "after " << done;
+  }
+}
+
+TEST(DraftRunner, DraftsDoNotDependOnHowTheStepsWereCut) {
+  std::vector<Pair> pairs;
+  for (const char* model : kModels) pairs.push_back({own(model), {}});
+  // An ordinary model drafts for another one with as many tokens.
+  pairs.push_back({own("qwen3-moe"), own("llama-llama3-tied")});
+  pairs.push_back({own("mistral-swa"), own("deepseek-v2-lite")});
+  for (const Pair& pair : pairs)
+    for (const bool as_rows : {false, true}) {
+      SCOPED_TRACE(pair.model.string() + ", " + pair.draft.string());
+      expect_no_difference(pair, as_rows);
     }
+}
+
+// Heads lie beside the repository on machines of developers.
+TEST(DraftRunner, DraftsOfHeadsDoNotDependOnHowTheStepsWereCut) {
+  if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
+  for (const auto& [model, head] :
+       {std::pair{"targets/llama-8l", "families/eagle3-llama"},
+        std::pair{"targets/qwen3-7l", "families/eagle3-speculators-qwen3"},
+        std::pair{"../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
+        std::pair{"../models/llama-plain", "families/eagle3-no-aux"}}) {
+    SCOPED_TRACE(head);
+    expect_no_difference({recorded() / model, recorded() / head}, false);
+    expect_no_difference({recorded() / model, recorded() / head}, true);
   }
 }
 
 // The sequence has four pages: at their end no slot is left for drafts but the first, which needs
 // none.
 TEST(DraftRunner, DraftsEndWithThePages) {
-  Sequence sequence("deepseek-v3");
+  Sequence sequence(own("deepseek-v3"));
   EXPECT_EQ(drafts_of(sequence.prefill(prompt_of(253), 100)).size(), std::size_t{kMaxDrafts});
   EXPECT_EQ(drafts_of(sequence.verify({})).size(), 3u);
   EXPECT_EQ(drafts_of(sequence.verify({})).size(), 2u);
   EXPECT_EQ(drafts_of(sequence.verify({})).size(), 1u);
 }
 
-// Recorded drafts lie beside the repository on machines of developers.
 TEST(DraftRunner, EqualsRecordedDrafts) {
-  const std::filesystem::path families =
-      std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation/families";
-  if (!std::filesystem::exists(families)) GTEST_SKIP() << families << " is not there";
+  if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   int compared = 0;
-  for (const char* model : kModels) {
-    const std::filesystem::path file = families / (std::string("mtp-") + model) / "golden.json";
-    std::stringstream text;
-    text << std::ifstream(file).rdbuf();
-    const Json reference = parse_json_or_throw(text.str(), file.string());
-    Sequence sequence(model);
+  for (const char* family :
+       {"mtp-deepseek-v3", "mtp-deepseek-v32", "mtp-glm-moe-dsa", "eagle3-llama",
+        "eagle3-llama-nested-ids", "eagle3-qwen3", "eagle3-speculators-qwen3", "eagle3-gpt-oss",
+        "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama"}) {
+    SCOPED_TRACE(family);
+    const fs::path folder = recorded() / "families" / family;
+    const Json reference = parse_json_or_throw(text_of(folder / "golden.json"), family);
+    const bool is_own = reference["draft"] == "inside the target";
+    Sequence sequence(folder / reference["target"].get<std::string>(),
+                      is_own ? fs::path() : folder);
     for (const Json& prompt : reference["prompts"]) {
       const Tokens greedy = prompt["greedy"];
       BatchResult result = sequence.prefill(prompt["ids"], 1000);
@@ -179,13 +240,13 @@ TEST(DraftRunner, EqualsRecordedDrafts) {
         ASSERT_EQ(drafts.size(), wanted.size());
         drafts.resize(sure);
         wanted.resize(sure);
-        EXPECT_EQ(drafts, wanted) << model << " after " << after;
+        EXPECT_EQ(drafts, wanted) << "after " << after;
         compared += static_cast<int>(sure);
         result = sequence.verify({});
       }
     }
   }
-  EXPECT_GT(compared, 500);
+  EXPECT_GT(compared, 2000);
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ struct Limits {
   int max_running_requests = 1;  // sequences of a step, and slots
   std::int64_t max_step_tokens = 1;
   int steps_in_flight = 1;  // launched and not collected, 1 or 2
+  // Decode rows and drafts of a step in which each is laid out as a decode row; 0: rows of one
+  // sequence stay together.
+  std::int64_t max_draft_rows = 0;
 };
 
 // What the KV cache may take.

@@ -19,9 +19,8 @@ namespace {
 // log-probabilities go through it in pieces (R12).
 std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig& config) {
   const std::int64_t fitting = (std::int64_t{32} << 20) / (std::int64_t{config.vocab_size} * 4);
-  const std::int64_t rows = std::max<std::int64_t>(options.limits.max_running_requests,
-                                                   std::min<std::int64_t>(fitting, 256));
-  return std::max<std::int64_t>(1, rows);
+  return std::max({std::int64_t{1}, std::int64_t{options.limits.max_running_requests},
+                   options.limits.max_draft_rows, std::min<std::int64_t>(fitting, 256)});
 }
 
 // Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
@@ -76,6 +75,8 @@ std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
   Arena load_arena = Arena::measuring(options.placement.device);
   rank.context().arena = &load_arena;
   std::unique_ptr<Model> model = load_model(rank.context(), config, source, options.model);
+  if (options.draft)
+    model = add_draft(rank.context(), std::move(model), config, *options.draft, options.model);
   rank.context().arena = nullptr;
   report("load", load.milliseconds(),
          fmt::format("{} of weights as {}", format_bytes(model->weight_bytes()),
@@ -96,16 +97,19 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       layers_run_(config.num_layers) {
   limits_ = BatchLimits{
       .max_tokens = options.limits.max_step_tokens,
-      .max_seqs = options.limits.max_running_requests,
+      .max_seqs = std::max<std::int64_t>(options.limits.max_running_requests,
+                                         options.limits.max_draft_rows),
       .max_seq_pages = (options.model.context_length + kPageSize - 1) / kPageSize + 1,
       .max_logit_rows = logit_rows_at_once(options, config),
       .num_groups = static_cast<int>(num_page_groups(groups_)),
-      .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size())};
+      .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size()),
+      .draft_rows = options.limits.max_draft_rows > 0};
   Stopwatch plan;
   init_memory_pool();
   init_attention_backend();
-  if (options_.max_drafts > 0)
-    drafts_ = std::make_unique<DraftRunner>(draft_limits(), *model_, *attention_, ctx_);
+  if (DraftModel* draft = model_->draft_model())
+    drafts_ =
+        std::make_unique<DraftRunner>(draft_limits(), *draft, *attention_, ctx_, stream_, logits_);
   report("plan memory", plan.milliseconds(), plan_.describe());
 
   Stopwatch warm;
@@ -118,9 +122,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
 
 DraftLimits ModelRunner::draft_limits() const {
   return {.batch = limits_,
-          .max_drafts = options_.max_drafts,
-          .hidden_size = config_.hidden_size,
-          .vocab_size = config_.vocab_size};
+          .max_sequences = options_.limits.max_running_requests,
+          .max_drafts = options_.max_drafts};
 }
 
 void ModelRunner::init_memory_pool() {
@@ -128,6 +131,8 @@ void ModelRunner::init_memory_pool() {
                                      .vocab_size = config_.vocab_size,
                                      .max_rows = limits_.max_logit_rows,
                                      .steps_in_flight = options_.limits.steps_in_flight,
+                                     .chooses_drafts = limits_.draft_rows,
+                                     .pretended = options_.synthetic_acceptance,
                                      .device = ctx_.device};
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();
@@ -135,10 +140,12 @@ void ModelRunner::init_memory_pool() {
       BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
       4 * limits_.max_tokens * model_->topk_width() +
       4 * limits_.max_logit_rows * config_.vocab_size + Sampler::bytes(sampler_limits);
-  const std::int64_t final_bytes =
-      options_.max_drafts > 0 ? 4 * limits_.max_tokens * config_.hidden_size : 0;
-  if (options_.max_drafts > 0)
-    request.buffer_bytes += final_bytes + DraftRunner::bytes(draft_limits());
+  DraftModel* const draft = model_->draft_model();
+  const std::int64_t states_width = draft ? draft->draft_shape().target_width : 0;
+  const std::int64_t states_bytes = 4 * limits_.max_tokens * states_width;
+  if (draft != nullptr)
+    request.buffer_bytes += states_bytes + DraftRunner::bytes(draft_limits(), draft->draft_shape(),
+                                                              draft->target_tokens().size());
   request.available_bytes = device_info(ctx_.device).free_bytes;
   request.context_length = options_.model.context_length;
   request.limits = options_.limits;
@@ -152,7 +159,7 @@ void ModelRunner::init_memory_pool() {
   const std::int64_t hidden_bytes = 4 * limits_.max_tokens * config_.hidden_size;
   const std::int64_t topk_bytes = 4 * limits_.max_tokens * model_->topk_width();
   activations_ = Buffer(
-      final_bytes + hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size,
+      states_bytes + hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size,
       device);
   if (device.kind != DeviceKind::kCpu)
     host_logits_ = Buffer::staging(4 * limits_.max_logit_rows * config_.vocab_size, device);
@@ -162,9 +169,9 @@ void ModelRunner::init_memory_pool() {
         activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
   logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size},
                                 hidden_bytes + topk_bytes);
-  if (final_bytes > 0)
-    final_hidden_ = activations_.tensor(
-        DType::kF32, {limits_.max_tokens, config_.hidden_size},
+  if (states_bytes > 0)
+    target_states_ = activations_.tensor(
+        DType::kF32, {limits_.max_tokens, states_width},
         hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size);
   std::vector<std::int64_t> pages = plan_.pages;
   if (device.kind != DeviceKind::kCpu)
@@ -177,6 +184,17 @@ void ModelRunner::init_memory_pool() {
 void ModelRunner::init_attention_backend() {
   attention_ = make_attention_backend(options_.attention, attention_shape(config_, options_.model),
                                       *kv_pool_);
+  if (const SeparateDraft* draft = model_->separate_draft())
+    draft_attention_ =
+        make_attention_backend(draft_attention_options(), draft->attention_shape(), *kv_pool_);
+}
+
+// Names of back ends are chosen for the target.
+AttentionOptions ModelRunner::draft_attention_options() const {
+  AttentionOptions out = options_.attention;
+  out.name = "auto";
+  out.prefill_name = out.decode_name = {};
+  return out;
 }
 
 // The peak of the arena over the largest prefill and the largest decode step, from a run in which
@@ -203,6 +221,11 @@ std::int64_t ModelRunner::measure_activations() {
           Tensor::dense(nowhere, DType::kI32, {fb.num_tokens, model_->topk_width()}, ctx.device);
     io.logits =
         Tensor::dense(nowhere, DType::kF32, {fb.logit_rows.dim(0), config_.vocab_size}, ctx.device);
+    DraftModel* const draft = model_->draft_model();
+    const std::int64_t target_width = draft ? draft->draft_shape().target_width : 0;
+    if (target_width > 0)
+      keep_states(Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, target_width}, ctx.device),
+                  io);
     model_->forward(ctx, fb, *attention, io);
     // Fewer rows of the last layer take less than all, but they lie beside what all rows need
     // before them.
@@ -211,10 +234,28 @@ std::int64_t ModelRunner::measure_activations() {
     io.logits = io.logits.rows(0, some.logit_rows.dim(0));
     io.only_logits = true;
     model_->forward(ctx, some, *attention, io);
-    if (options_.max_drafts > 0)
-      model_->draft(ctx, some, *attention, {.states = io.hidden, .logits = io.logits});
+    if (draft != nullptr) measure_draft(ctx, some, one_page, *attention);
   }
   return arena.peak_bytes();
+}
+
+void ModelRunner::measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
+                                AttentionBackend& of_model) {
+  std::unique_ptr<AttentionBackend> own;
+  if (const SeparateDraft* draft = model_->separate_draft()) {
+    own = make_attention_backend(draft_attention_options(), draft->attention_shape(), pool);
+    own->plan(ctx, fb);
+  }
+  const DraftShape& shape = model_->draft_model()->draft_shape();
+  const auto rows = [&](std::int64_t count, std::int64_t columns) {
+    return columns == 0 ? Tensor{}
+                        : Tensor::dense(reinterpret_cast<void*>(64), DType::kF32, {count, columns},
+                                        ctx.device);
+  };
+  model_->draft_model()->draft(ctx, fb, own ? *own : of_model,
+                               {.target = rows(fb.num_tokens, shape.target_width),
+                                .states = rows(fb.num_tokens, shape.hidden_size),
+                                .logits = rows(fb.logit_rows.dim(0), shape.vocab_size)});
 }
 
 // Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of
@@ -289,6 +330,21 @@ void ModelRunner::copy_pages(const Batch& batch) {
   }
 }
 
+// The forward leaves what the draft reads in `states` [tokens, target_width].
+void ModelRunner::keep_states(const Tensor& states, StageIO& io) const {
+  const std::vector<int>& layers = model_->draft_model()->draft_shape().target_layers;
+  if (layers.empty()) {
+    io.final_hidden = states;
+    return;
+  }
+  const std::int64_t width = config_.hidden_size;
+  for (const int layer : layers) {
+    const auto at = static_cast<std::int64_t>(io.aux_layers.size()) * width;
+    io.aux_layers.push_back(layer - 1);
+    io.aux_hidden.push_back(states.slice(1, at, width));
+  }
+}
+
 void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end,
                                bool only_logits) {
   StageIO io;
@@ -298,7 +354,7 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int laye
   io.hidden = hidden_.rows(0, fb.num_tokens);
   if (topk_indices_.defined()) io.topk_indices = topk_indices_.rows(0, fb.num_tokens);
   io.logits = logits_.rows(0, fb.logit_rows.dim(0));
-  if (final_hidden_.defined()) io.final_hidden = final_hidden_.rows(0, fb.num_tokens);
+  if (target_states_.defined()) keep_states(target_states_.rows(0, fb.num_tokens), io);
   model_->forward(ctx_, fb, *attention_, io);
 }
 
@@ -306,14 +362,19 @@ void ModelRunner::record_graphs(const StartupReport& report) {
   if (!options_.graphs.enabled || !can_be_recorded(config_, options_)) return;
   Stopwatch watch;
   graphs_ = std::make_unique<DecodeGraphs>(
-      options_.graphs, options_.limits.max_running_requests, stream_,
-      [this](std::int64_t size) {
-        attention_->plan(
-            ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.model.context_length));
+      options_.graphs,
+      DecodeGraphs::MaxRows{.plain = options_.limits.max_running_requests,
+                            .with_drafts = options_.limits.max_draft_rows},
+      stream_,
+      [this](std::int64_t size, bool has_drafts) {
+        Batch padding;
+        padding.mode = has_drafts ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
+        attention_->plan(ctx_, buffers_->fill_padded(padding, {}, size, spare_pages_,
+                                                     options_.model.context_length));
       },
-      [this](bool has_edits, bool recorded) {
+      [this](GraphKind kind, bool recorded) {
         layers_run_ = recorded ? config_.num_layers : representative_layers();
-        run_step(buffers_->view(), has_edits, recorded, true);
+        run_step(buffers_->view(), kind.has_edits, recorded, true);
         layers_run_ = config_.num_layers;
       });
   graphs_->record_all();
@@ -342,19 +403,22 @@ Pending ModelRunner::launch(const Batch& batch) {
   const RowInfo info = sampler_->row_info(pending.sampling);
   const bool has_edits = has_device_edits(pending.sampling);
   ctx_.deterministic = options_.model.numerics.deterministic || batch.deterministic;
+  const bool has_drafts = limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
+  const Batch& rows = has_drafts ? row_batch_.of(batch) : batch;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.model.numerics.deterministic;
-  const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(batch) : 0;
+  const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(rows) : 0;
   if (size > 0) {
-    graphs_->ensure(size, has_edits);
-    attention_->plan(ctx_, buffers_->fill_padded(batch, info, size, spare_pages_,
+    const GraphKind kind{.has_edits = has_edits, .has_drafts = has_drafts};
+    graphs_->ensure(size, kind);
+    attention_->plan(ctx_, buffers_->fill_padded(rows, info, size, spare_pages_,
                                                  options_.model.context_length, true));
     pending.filled = std::chrono::steady_clock::now();
-    graphs_->launch(size, has_edits);
+    graphs_->launch(size, kind);
     buffers_->replayed();
     set_replayed(pending.sampling);
   } else {
-    const ForwardBatch& fb = buffers_->fill(batch, info);
+    const ForwardBatch& fb = buffers_->fill(rows, info);
     // Of several ranks an idle one makes the collectives of the others.
     if (fb.num_tokens > 0 || ctx_.shares_model()) {
       attention_->plan(ctx_, fb);
@@ -389,9 +453,13 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const Tensor logits = logits_.rows(0, buffers_->view().logit_rows.dim(0));
   sampler_->sample(ctx_, batch, inputs, {logits, buffers_->sampling()}, logits_of,
                    pending.sampling);
-  if (drafts_ && batch.num_tokens() > 0)
-    drafts_->run(batch, final_hidden_.rows(0, batch.num_tokens()),
-                 std::get<HostSampled>(pending.sampling).result);
+  if (!drafts_ || batch.num_tokens() == 0) return;
+  // Drafts continue what was sampled.
+  BatchResult result = sampler_->collect(std::move(pending.sampling));
+  drafts_->run(batch,
+               target_states_.defined() ? target_states_.rows(0, batch.num_tokens()) : Tensor{},
+               result);
+  pending.sampling = HostSampled{std::move(result)};
 }
 
 BatchResult ModelRunner::collect(Pending pending) {

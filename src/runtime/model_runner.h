@@ -33,6 +33,7 @@
 #include "runtime/draft_runner.h"
 #include "runtime/memory_plan.h"
 #include "runtime/rank.h"
+#include "runtime/row_batch.h"
 #include "runtime/runner_options.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
@@ -94,6 +95,11 @@ class ModelRunner {
   // batch wants no rows of logits but fb.logit_rows.
   void run_step(const ForwardBatch& fb, bool has_edits, bool recorded, bool whole_logits);
   DraftLimits draft_limits() const;
+  AttentionOptions draft_attention_options() const;
+  void keep_states(const Tensor& states, StageIO& io) const;
+  // One run of the draft in measure_activations(). `of_model`: for a draft without a back end.
+  void measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
+                     AttentionBackend& of_model);
   void copy_pages(const Batch& batch);
   // Rows [first, first + count) of the batch's logits, where the host reads them.
   Tensor host_logits(const Batch& batch, std::int64_t first, std::int64_t count);
@@ -116,13 +122,15 @@ class ModelRunner {
   Tensor logits_;        // [max_logit_rows, vocab] float32
   Buffer host_logits_;   // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
+  RowBatch row_batch_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null without graphs
   std::vector<std::int32_t>
-      spare_pages_;      // by group: a page behind the pool's that padding writes to
-  Tensor final_hidden_;  // [max_step_tokens, hidden] float32; undefined without a draft layer
-  int layers_run_ = 0;   // of a step; fewer than all only while the runner is made
+      spare_pages_;       // by group: a page behind the pool's that padding writes to
+  Tensor target_states_;  // [max_step_tokens, target_width] float32, for drafts that read states
+  int layers_run_ = 0;    // of a step; fewer than all only while the runner is made
   std::unique_ptr<AttentionBackend> attention_;
-  std::unique_ptr<DraftRunner> drafts_;  // null without a draft layer
+  std::unique_ptr<AttentionBackend> draft_attention_;  // null where the model's serves the draft
+  std::unique_ptr<DraftRunner> drafts_;                // null where nothing drafts
 };
 
 }  // namespace sluice

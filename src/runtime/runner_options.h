@@ -2,7 +2,11 @@
 // passes on to the modules that they configure.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "attention/registry.h"
+#include "models/drafted_model.h"
 #include "models/registry.h"
 #include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
@@ -17,7 +21,11 @@ struct RunnerOptions {
   Limits limits;
   KvPolicy kv;
   GraphOptions graphs;  // on a GPU
-  int max_drafts = 0;   // tokens that the model's draft layer drafts; 0: it is not there
+  int max_drafts = 0;   // tokens of a sequence that a draft proposes; 0: there is none
+  // What drafts beside the model; null: nothing, or its own layer does (ModelOptions::draft_layer).
+  std::shared_ptr<const DraftSource> draft = {};
+  // For measurements: how often the draft at each place counts as right; empty: where it is.
+  std::vector<double> synthetic_acceptance = {};
 };
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
+#include "runtime/row_batch.h"
 
 namespace sluice {
 namespace {
@@ -245,15 +246,62 @@ TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
   EXPECT_THROW(buffers.fill_padded(batch, info, 3, spare, 128), Error);
 }
 
+// Two sequences, of which the second has two drafts: as many rows, each with its sequence's pages.
+TEST(RowBatch, EachRowHasThePagesOfItsSequence) {
+  Batch batch;
+  batch.mode = ForwardMode::kTargetVerify;
+  batch.items = {{.sequence = 1, .slot = 3, .first = 5, .count = 1, .decode = true},
+                 {.sequence = 2, .slot = 0, .first = 63, .count = 3, .decode = true}};
+  batch.token_ids = {9, 4, 5, 6};
+  batch.groups.push_back({.offsets = {0, 1, 3}, .pages = {7, 8, 9}});
+  for (std::int32_t row = 0; row < 4; ++row)
+    batch.logit_rows.push_back(
+        {.item = row > 0, .row = row, .position = row == 0 ? 6 : 63 + row, .sample = true});
+  RowBatch rows;
+  const Batch& out = rows.of(batch);
+  ASSERT_EQ(out.items.size(), 4u);
+  EXPECT_EQ(out.token_ids, batch.token_ids);
+  EXPECT_EQ(out.groups[0].offsets, (std::vector<std::int32_t>{0, 1, 3, 5, 7}));
+  EXPECT_EQ(out.groups[0].pages, (std::vector<std::int32_t>{7, 8, 9, 8, 9, 8, 9}));
+  EXPECT_EQ(out.items[3].first, 65);
+  EXPECT_EQ(out.items[3].slot, 0);
+
+  BatchBuffers buffers({.max_tokens = 8,
+                        .max_seqs = 6,
+                        .max_seq_pages = 3,
+                        .max_logit_rows = 6,
+                        .num_groups = 1,
+                        .draft_rows = true});
+  const RowInfo info{.token_of_slot = {}, .sample_row_of = {}};
+  const std::vector<std::int32_t> spare = {20};
+  const ForwardBatch& fb = buffers.fill_padded(out, info, 6, spare, 128);
+  EXPECT_TRUE(fb.has_draft_rows);
+  EXPECT_EQ(fb.mode, ForwardMode::kTargetVerify);
+  const auto* slots = fb.groups[0].out_cache_loc.ptr<std::int64_t>();
+  EXPECT_EQ(
+      std::vector<std::int64_t>(slots, slots + 6),
+      (std::vector<std::int64_t>{7 * 64 + 5, 8 * 64 + 63, 9 * 64, 9 * 64 + 1, 20 * 64, 20 * 64}));
+  EXPECT_EQ(fb.seq_lens.ptr<std::int32_t>()[3], 66);
+  // The device keeps the last token of a slot that has one row.
+  const auto* kept = buffers.sampling().logit_slots.ptr<std::int32_t>();
+  EXPECT_EQ(std::vector<std::int32_t>(kept, kept + 6),
+            (std::vector<std::int32_t>{3, -1, -1, -1, -1, -1}));
+  batch.mode = ForwardMode::kDecode;
+  EXPECT_THROW((void)rows.of(batch), Error);
+}
+
 TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
   EXPECT_EQ(graph_sizes(1), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(graph_sizes(20), (std::vector<std::int64_t>{1, 2, 4, 8, 16, 20}));
   EXPECT_EQ(graph_sizes(320).back(), 320);
   const Stream stream;
   const auto nothing = [](auto...) {};
-  const DecodeGraphs graphs({.enabled = true, .sizes = {8, 2, 64, 2}}, 32, stream, nothing,
-                            nothing);
+  EXPECT_EQ(draft_graph_sizes(20), (std::vector<std::int64_t>{2, 3, 4, 5, 6, 7, 8, 12, 16, 20}));
+  EXPECT_EQ(draft_graph_sizes(2), (std::vector<std::int64_t>{2}));
+  const DecodeGraphs graphs({.enabled = true, .sizes = {8, 2, 64, 2}},
+                            {.plain = 32, .with_drafts = 64}, stream, nothing, nothing);
   EXPECT_EQ(graphs.sizes(), (std::vector<std::int64_t>{2, 8}));
+  EXPECT_EQ(graphs.sizes(true), (std::vector<std::int64_t>{2, 8, 64}));
   Batch batch;
   batch.mode = ForwardMode::kDecode;
   const auto rows = [&](std::size_t count) {
@@ -265,13 +313,18 @@ TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
   EXPECT_EQ(rows(1), 2);
   EXPECT_EQ(rows(3), 8);
   EXPECT_EQ(rows(9), 0);
+  batch.mode = ForwardMode::kTargetVerify;
+  EXPECT_EQ(rows(9), 64);
+  batch.mode = ForwardMode::kDecode;
   rows(2);
   batch.mode = ForwardMode::kMixed;
   EXPECT_EQ(graphs.size_for(batch), 0);
   batch.mode = ForwardMode::kDecode;
   batch.logit_rows.resize(1);  // a row whose logits nobody wants
   EXPECT_EQ(graphs.size_for(batch), 0);
-  EXPECT_THROW(DecodeGraphs({.enabled = true, .sizes = {0}}, 32, stream, nothing, nothing), Error);
+  EXPECT_THROW(
+      DecodeGraphs({.enabled = true, .sizes = {0}}, {.plain = 32}, stream, nothing, nothing),
+      Error);
 }
 
 TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {

@@ -1,5 +1,7 @@
 #include "sampling/device_sampler.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "ops/graph_io.h"
 #include "ops/tokens.h"
@@ -57,7 +59,8 @@ void DeviceSampler::store(Context& ctx, const Tensor& logit_slots) const {
 }
 
 std::shared_ptr<SampleResult> DeviceSampler::note(const Batch& batch, const Tensor& sampled_rows,
-                                                  const std::int32_t* tokens) {
+                                                  const std::int32_t* tokens,
+                                                  std::vector<std::int32_t> skipped) {
   ResultBuffer& box = result_buffers_[next_result_buffer_];
   const auto rows = static_cast<std::int64_t>(batch.logit_rows.size());
   const bool has_sampled_rows = sampled_rows.defined() && rows > 0;
@@ -67,18 +70,19 @@ std::shared_ptr<SampleResult> DeviceSampler::note(const Batch& batch, const Tens
   box.arrived.record(stream_);
   for (const LogitRow& row : batch.logit_rows)
     ++on_their_way_[static_cast<std::size_t>(batch.items[static_cast<std::size_t>(row.item)].slot)];
-  sent_.push_back(
-      {&batch, std::make_shared<SampleResult>(), next_result_buffer_, tokens, has_sampled_rows});
+  sent_.push_back({&batch, std::make_shared<SampleResult>(), next_result_buffer_, tokens,
+                   has_sampled_rows, std::move(skipped)});
   next_result_buffer_ = (next_result_buffer_ + 1) % result_buffers_.size();
   return sent_.back().sample_result;
 }
 
-std::shared_ptr<SampleResult> DeviceSampler::send(const Batch& batch, const Tensor& sampled_rows) {
+std::shared_ptr<SampleResult> DeviceSampler::send(const Batch& batch, const Tensor& sampled_rows,
+                                                  std::vector<std::int32_t> skipped) {
   check(sent_.size() < result_buffers_.size(), "{} batches are on their way already", sent_.size());
   const auto rows = static_cast<std::int64_t>(batch.logit_rows.size());
   const Tensor place = result_buffers_[next_result_buffer_].memory.tensor(DType::kI32, {rows});
   if (rows > 0) copy(stream_, tokens_.rows(0, rows), place);
-  return note(batch, sampled_rows, place.ptr<std::int32_t>());
+  return note(batch, sampled_rows, place.ptr<std::int32_t>(), std::move(skipped));
 }
 
 std::shared_ptr<SampleResult> DeviceSampler::send_replayed(const Batch& batch,
@@ -86,7 +90,7 @@ std::shared_ptr<SampleResult> DeviceSampler::send_replayed(const Batch& batch,
   // counted by the device already
   const Buffer& box = boxes_[static_cast<std::size_t>(num_replayed_++ % 2)];
   check(sent_.size() < result_buffers_.size(), "{} batches are on their way already", sent_.size());
-  return note(batch, sampled_rows, static_cast<const std::int32_t*>(box.data()));
+  return note(batch, sampled_rows, static_cast<const std::int32_t*>(box.data()), {});
 }
 
 void DeviceSampler::receive(HostSampler& sampler) {
@@ -98,8 +102,8 @@ void DeviceSampler::receive(HostSampler& sampler) {
   const auto* sampled_rows = sent.has_sampled_rows
                                  ? static_cast<const ops::SampledRow*>(box.sampled_rows.data())
                                  : nullptr;
-  sent.sample_result->result =
-      sampler.accept(*sent.batch, {sent.tokens, sent.batch->logit_rows.size()}, sampled_rows);
+  sent.sample_result->result = sampler.accept(
+      *sent.batch, {sent.tokens, sent.batch->logit_rows.size()}, sampled_rows, sent.skipped);
   sent.sample_result->is_there = true;
   for (const LogitRow& row : sent.batch->logit_rows)
     --on_their_way_[static_cast<std::size_t>(

@@ -45,7 +45,8 @@ class DeviceSampler {
   void resolve(Context& ctx, const Tensor& ids) const;  // [tokens] int32
   // logits [rows, vocab] f32; sample_rows as ops::sample_tokens. The tokens, [rows] int32.
   Tensor choose(Context& ctx, const Tensor& logits, const Tensor& sample_rows) const;
-  // logit_slots [rows] int32, -1 where a row's token belongs to no slot.
+  // logit_slots [rows] int32, distinct; -1 where a row's token belongs to no slot, or to one that
+  // has several rows: the host knows their tokens before the next step.
   void keep(Context& ctx, const Tensor& logit_slots) const;
   void store(Context& ctx, const Tensor& logit_slots) const;
   // What ops::load_step_inputs reads: [1] int64, recorded steps that the device has done, and
@@ -54,8 +55,9 @@ class DeviceSampler {
   const Tensor& slot_tokens() const { return slot_tokens_; }
 
   // What receive() fills. `batch` lives until then. `sampled_rows` [rows, sizeof(ops::SampledRow)]
-  // u8 go along where defined.
-  std::shared_ptr<SampleResult> send(const Batch& batch, const Tensor& sampled_rows);
+  // u8 go along where defined. `skipped`: as of HostSampler::accept.
+  std::shared_ptr<SampleResult> send(const Batch& batch, const Tensor& sampled_rows,
+                                     std::vector<std::int32_t> skipped = {});
   // Of the graph launched last.
   std::shared_ptr<SampleResult> send_replayed(const Batch& batch, const Tensor& sampled_rows);
   // A graph was launched whose tokens nobody will read.
@@ -85,9 +87,10 @@ class DeviceSampler {
     std::size_t result_buffer;
     const std::int32_t* tokens;
     bool has_sampled_rows;
+    std::vector<std::int32_t> skipped;
   };
   std::shared_ptr<SampleResult> note(const Batch& batch, const Tensor& sampled_rows,
-                                     const std::int32_t* tokens);
+                                     const std::int32_t* tokens, std::vector<std::int32_t> skipped);
 
   const Stream& stream_;
   Buffer memory_;                // on the device

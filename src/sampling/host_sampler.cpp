@@ -28,8 +28,10 @@ ops::SampleRow sample_row(const SamplingParams& params, std::int32_t position) {
 
 }  // namespace
 
-HostSampler::HostSampler(int max_slots, int vocab_size)
-    : vocab_size_(vocab_size), slots_(static_cast<std::size_t>(max_slots)) {
+HostSampler::HostSampler(int max_slots, int vocab_size, std::vector<double> pretended)
+    : vocab_size_(vocab_size),
+      pretended_(std::move(pretended)),
+      slots_(static_cast<std::size_t>(max_slots)) {
   check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots,
         vocab_size);
 }
@@ -84,9 +86,15 @@ bool HostSampler::needs_host(const LogitRow& row, std::int32_t slot) const {
 }
 
 bool HostSampler::any_needs_host(const Batch& batch) const {
-  return std::ranges::any_of(batch.logit_rows, [&](const LogitRow& row) {
-    return needs_host(row, batch.items[row.item].slot);
-  });
+  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const LogitRow& row = batch.logit_rows[i];
+    const std::int32_t slot = batch.items[row.item].slot;
+    // The device has one list of edits for a slot.
+    if (needs_host(row, slot) ||
+        (is_behind_draft(batch, i) && logit_edits_of(row, slot, 0).slot >= 0))
+      return true;
+  }
+  return false;
 }
 
 ops::SampleRow HostSampler::sample_row_of(const LogitRow& row, std::int32_t slot) const {
@@ -132,11 +140,17 @@ std::vector<ops::LogitEdit> HostSampler::list_of(std::int32_t slot) const {
 }
 
 BatchResult HostSampler::accept(const Batch& batch, std::span<const std::int32_t> tokens,
-                                const ops::SampledRow* sampled_rows) {
+                                const ops::SampledRow* sampled_rows,
+                                std::span<const std::int32_t> skipped) {
   check(tokens.size() == batch.logit_rows.size(), "{} tokens for {} logit rows", tokens.size(),
         batch.logit_rows.size());
   begin_rows(batch);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (is_behind_draft(batch, i)) {
+      const bool is_skipped =
+          std::ranges::binary_search(skipped, static_cast<std::int32_t>(i)) || tokens[i] < 0;
+      if (!follow_draft(batch, i, is_skipped)) continue;
+    }
     rows_[i].done = true;
     rows_[i].failed = tokens[i] < 0;
     rows_[i].token = tokens[i];
@@ -190,16 +204,8 @@ void HostSampler::process_item(const Batch& batch, std::size_t begin, std::size_
     Slot& slot = slots_[batch.items[row.item].slot];
     RowResult& result = rows_[i];
     const bool is_behind = is_behind_draft(batch, i);
-    if (is_behind) {
-      RowResult& before = rows_[i - 1];
-      const bool was_right = !before.is_skipped && !before.failed &&
-                             before.token == batch.token_ids[static_cast<std::size_t>(row.row)];
-      if (!was_right || (result.mask != nullptr && result.mask->is_skipped)) {
-        result.done = result.is_skipped = true;
-        continue;
-      }
-      remember(slot, before);
-    }
+    if (is_behind && !follow_draft(batch, i, result.mask != nullptr && result.mask->is_skipped))
+      continue;
     process_row(row, slot, logits, scratch, pool, result);
     // The next step samples this position first, and says that it fails.
     if (is_behind && result.failed) {
@@ -207,6 +213,31 @@ void HostSampler::process_item(const Batch& batch, std::size_t begin, std::size_
       result.is_skipped = true;
     }
   }
+}
+
+bool HostSampler::pretends(const Batch& batch, std::size_t row) const {
+  const LogitRow& logit_row = batch.logit_rows[row];
+  const BatchItem& item = batch.items[static_cast<std::size_t>(logit_row.item)];
+  const auto place = static_cast<std::size_t>(logit_row.position - item.first - 2);
+  return place < pretended_.size() &&
+         uniform_at(slots_[item.slot].params.seed, -logit_row.position) < pretended_[place];
+}
+
+bool HostSampler::follow_draft(const Batch& batch, std::size_t row, bool is_skipped) {
+  RowResult& before = rows_[row - 1];
+  const LogitRow& logit_row = batch.logit_rows[row];
+  if (!pretended_.empty() && !before.is_skipped && !before.failed) {
+    const std::int32_t draft = batch.token_ids[static_cast<std::size_t>(logit_row.row)];
+    before.token = pretends(batch, row) ? draft : draft == 0;
+  }
+  const bool was_right = !before.is_skipped && !before.failed &&
+                         before.token == batch.token_ids[static_cast<std::size_t>(logit_row.row)];
+  if (was_right && !is_skipped) {
+    remember(slots_[batch.items[logit_row.item].slot], before);
+    return true;
+  }
+  rows_[row].done = rows_[row].is_skipped = true;
+  return false;
 }
 
 void HostSampler::remember(Slot& slot, RowResult& row) {

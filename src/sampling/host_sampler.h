@@ -57,8 +57,9 @@ void expect_masks(const Batch& batch, const SampleInputs& inputs);
 
 class HostSampler {
  public:
-  // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries.
-  HostSampler(int max_slots, int vocab_size);
+  // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries. Measurements pretend:
+  // with `pretended` the draft at place d is right with chance pretended[d], and 0 behind the last.
+  HostSampler(int max_slots, int vocab_size, std::vector<double> pretended = {});
 
   // Gives slots to new sequences. begin() does it for the batch.
   void apply(std::span<const SlotInit> inits);
@@ -77,9 +78,9 @@ class HostSampler {
   // Gathers the results in the order of items, and appends each chosen token to its slot.
   BatchResult finish(const Batch& batch);
 
-  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, masks,
-  // more logit edits than kMaxEdits. The batch's slot_inits were applied; batches that are not
-  // finished yet do not change the answer to no.
+  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, more logit
+  // edits than kMaxEdits, any logit edits behind a draft. The batch's slot_inits were applied;
+  // batches that are not finished yet do not change the answer to no.
   bool any_needs_host(const Batch& batch) const;
   // How ops::sample_tokens chooses the token of a row; left out where the row needs the host.
   ops::SampleRow sample_row_of(const LogitRow& row, std::int32_t slot) const;
@@ -91,9 +92,10 @@ class HostSampler {
   std::vector<ops::LogitEdit> list_of(std::int32_t slot) const;
   // The result of a batch of which no row needs the host, from what ops::sample_tokens chose; -1
   // where a row was not finite. `sampled_rows`, of as many rows, may be null where no row wants
-  // log-probabilities.
+  // log-probabilities. `skipped`: rows whose masks are skipped, ascending.
   BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens,
-                     const ops::SampledRow* sampled_rows = nullptr);
+                     const ops::SampledRow* sampled_rows = nullptr,
+                     std::span<const std::int32_t> skipped = {});
 
   static constexpr std::int64_t kMaxEdits = 8192;  // of a slot
 
@@ -132,14 +134,19 @@ class HostSampler {
   void process_row(const LogitRow& row, const Slot& slot, float* logits,
                    std::vector<float>& scratch, ThreadPool* pool, RowResult& result) const;
   void adjust(const Slot& slot, float* logits) const;
+  // Whether the token of row - 1, a draft's place, is pretended to be the draft.
+  bool pretends(const Batch& batch, std::size_t row) const;
   // Whether the row follows another sampled row of its item.
   bool is_behind_draft(const Batch& batch, std::size_t row) const;
+  // Takes in that the row before was right, if it was; else this row does not count.
+  bool follow_draft(const Batch& batch, std::size_t row, bool is_skipped);
   // Rows [begin, end) of one item.
   void process_item(const Batch& batch, std::size_t begin, std::size_t end, float* logits,
                     std::vector<float>& scratch, ThreadPool* pool);
   static void remember(Slot& slot, RowResult& row);
 
   const int vocab_size_;
+  const std::vector<double> pretended_;
   std::vector<Slot> slots_;
   std::vector<RowResult> rows_;           // [logit rows of the batch]
   std::vector<std::size_t> item_begins_;  // rows of process() where an item begins, and their end

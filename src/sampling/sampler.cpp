@@ -17,7 +17,7 @@ bool has_device_edits(const SampleState& state) {
 }
 
 Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
-    : limits_(limits), host_(limits.max_slots, limits.vocab_size) {
+    : limits_(limits), host_(limits.max_slots, limits.vocab_size, limits.pretended) {
   if (!limits.keeps_tokens_on_device()) return;
   device_ = std::make_unique<DeviceSampler>(limits.max_slots, limits.max_rows,
                                             limits.steps_in_flight, limits.device, stream);
@@ -99,8 +99,14 @@ void Sampler::sample(Context& ctx, const Batch& batch, const SampleInputs& input
       if (device->is_replayed) device_->discard_replay();
       choose_masked(ctx, inputs, step, device->has_edits);
     }
-    state = device->is_replayed && !device->has_masks ? device_->send_replayed(batch, sampled_rows)
-                                                      : device_->send(batch, sampled_rows);
+    if (device->is_replayed && !device->has_masks) {
+      state = device_->send_replayed(batch, sampled_rows);
+      return;
+    }
+    std::vector<std::int32_t> skipped;
+    for (const TokenMask& mask : inputs.masks)
+      if (mask.is_skipped) skipped.push_back(mask.logit_row);
+    state = device_->send(batch, sampled_rows, std::move(skipped));
     return;
   }
   if (std::get<HostPending>(state).is_replayed) device_->discard_replay();

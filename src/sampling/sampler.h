@@ -9,7 +9,8 @@
 //
 // The device samples where the batch wants nothing that only the host does
 // (HostSampler::any_needs_host); the host learns of those tokens later, so the next step may be
-// launched before. A rank with one step in flight on a CPU samples on the host alone.
+// launched before. A rank with one step in flight on a CPU samples on the host alone. Rows of
+// drafts are chosen each for itself; the host keeps those that follow from right ones.
 //
 // Logit edits of a row are, in this order: bias, bans, penalties, and a mask that comes with
 // SampleInputs. A step with masks is launched before they come, so the device edits its rows and
@@ -64,10 +65,12 @@ struct SamplerLimits {
   int vocab_size = 0;
   std::int64_t max_rows = 1;  // rows of logits that are computed at once
   int steps_in_flight = 1;
+  bool chooses_drafts = false;  // the device chooses the tokens of rows of drafts
+  std::vector<double> pretended = {};  // as of HostSampler, for measurements
   Device device;
 
   bool keeps_tokens_on_device() const {
-    return device.kind != DeviceKind::kCpu || steps_in_flight > 1;
+    return device.kind != DeviceKind::kCpu || steps_in_flight > 1 || chooses_drafts;
   }
 };
 

@@ -90,7 +90,8 @@ class DpScheduler {
   }
   int memory_end(const Sequence& s) const;
   Room make_room(Sequence& s, int end, std::vector<Event>& events);
-  int plan_drafts(Sequence& s);
+  int plan_drafts(Sequence& s, int max_drafts);
+  int max_drafts_of_step() const;
   int draft_end(int end) const;
   bool grow(Sequence& s, int end);
   bool ensure(int group, std::int64_t num_pages);

@@ -70,6 +70,31 @@ TEST(Drafts, TokensAreThoseOfPlainDecodingInFewerSteps) {
   }
 }
 
+// Three sequences with three drafts each, with two, and with none.
+TEST(Drafts, AllSequencesOfAStepShareTheRows) {
+  Case c(10, 40, 6, 0);
+  c.options.max_running_requests = 3;
+  for (const int limit : {12, 9, 5, 3}) {
+    c.options.max_draft_rows = limit;
+    Scheduler scheduler(c.options);
+    Device device(c.options);
+    std::vector<Event> events;
+    for (std::uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler.add(c.request(id)).ok());
+    Step step;
+    StepResult result;
+    std::size_t most = 0;
+    while (scheduler.next(step, events)) {
+      const Batch& batch = step.dp[0];
+      if (batch.mode == ForwardMode::kTargetVerify) most = std::max(most, batch.token_ids.size());
+      device.run(step, result);
+      scheduler.commit(step, result, events);
+    }
+    EXPECT_EQ(most, static_cast<std::size_t>(limit < 6 ? 0 : limit)) << "limit " << limit;
+  }
+  c.options.max_draft_rows = 2;
+  EXPECT_THROW(Scheduler{c.options}, Error);
+}
+
 TEST(Drafts, AStepOfDecodeRowsAndDraftsIsAVerification) {
   const Case c(10, 30, 3, 0);
   Scheduler scheduler(c.options);
@@ -146,6 +171,7 @@ TEST(Drafts, ThePrefixCacheHoldsNoWrongDraft) {
 TEST(Drafts, ComeWithResultsWhereThereIsNoDrafter) {
   Case c(100, 9, 4, 0);
   c.options.make_drafter = {};
+  c.options.draft_slots = 30;
   c.options.chunked_prefill_tokens = 60;
   Scheduler scheduler(c.options);
   Device device(c.options);
@@ -166,7 +192,7 @@ TEST(Drafts, ComeWithResultsWhereThereIsNoDrafter) {
   ASSERT_TRUE(scheduler.next(step, events));
   EXPECT_EQ(step.dp[0].items[0].count, 3);
   // The layer that drafts fills slots behind the step.
-  EXPECT_GE(step.dp[0].groups[0].pages.size() * kPageSize, 100u + 3 + 3);
+  EXPECT_GE(step.dp[0].groups[0].pages.size() * kPageSize, 100u + 3 + 30);
   device.run(step, result);
   scheduler.commit(step, result, events);
   EXPECT_EQ(events.back().tokens,

@@ -73,8 +73,13 @@ struct SchedulerOptions {
   // Drafts of a sequence in a step; 0: no speculation. With drafts one step is in flight, and no
   // group is of states.
   int max_drafts = 0;
+  // Sequences and drafts of a step with drafts, at most; 0: no limit. All sequences get equally
+  // many.
+  int max_draft_rows = 0;
   // Makes what drafts the tokens of a choice; empty: drafts come with the results of steps.
   DrafterMaker make_drafter = {};
+  // Then each step's items have pages for so many slots behind their end, where some are left.
+  int draft_slots = 0;
   bool hash_steps = true;  // fill Step::hash, which several ranks compare
   // Page groups of each data-parallel group. Batch::groups has the same groups in the same order. A
   // state group comes last, and its entries are in Batch::state_slots. PageCopy::group counts all

@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kNoSecondModel =
-    "a draft model of its own is not loaded by this version; NGRAM needs none";
+constexpr std::string_view kNotComputed =
+    "drafts of this kind are not computed by this version; EAGLE3 and STANDALONE load draft models";
 
 constexpr std::array kRows = {
     DraftMethodRow{.name = "NONE", .aliases = "", .method = DraftMethod::kNone},
@@ -25,11 +25,19 @@ constexpr std::array kRows = {
                    .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp",
                    .method = DraftMethod::kNextn,
                    .default_drafts = 3},
-    DraftMethodRow{.name = "EAGLE", .aliases = "", .refusal = kNoSecondModel},
-    DraftMethodRow{.name = "EAGLE3", .aliases = "", .refusal = kNoSecondModel},
-    DraftMethodRow{.name = "STANDALONE", .aliases = "draft_model", .refusal = kNoSecondModel},
-    DraftMethodRow{.name = "DFLASH", .aliases = "", .refusal = kNoSecondModel},
-    DraftMethodRow{.name = "MEDUSA", .aliases = "mlp_speculator", .refusal = kNoSecondModel},
+    DraftMethodRow{.name = "EAGLE3",
+                   .aliases = "",
+                   .method = DraftMethod::kEagle3,
+                   .default_drafts = 3,
+                   .has_model = true},
+    DraftMethodRow{.name = "STANDALONE",
+                   .aliases = "draft_model",
+                   .method = DraftMethod::kStandalone,
+                   .default_drafts = 3,
+                   .has_model = true},
+    DraftMethodRow{.name = "EAGLE", .aliases = "", .refusal = kNotComputed},
+    DraftMethodRow{.name = "DFLASH", .aliases = "", .refusal = kNotComputed},
+    DraftMethodRow{.name = "MEDUSA", .aliases = "mlp_speculator", .refusal = kNotComputed},
     DraftMethodRow{.name = "SUFFIX",
                    .aliases = "",
                    .refusal = "texts of finished requests are not kept for drafts; NGRAM looks the "
@@ -80,6 +88,24 @@ std::string describe(const SpeculationOptions& options) {
     text += fmt::format(", behind matches of {} to {} tokens", options.ngram.min_match,
                         options.ngram.max_match);
   return text;
+}
+
+namespace {
+
+// The last token again and again.
+class SyntheticDrafter final : public TokenDrafter {
+ public:
+  void draft(std::span<const std::int32_t> tokens, int max_drafts,
+             std::vector<std::int32_t>& drafts) override {
+    drafts.insert(drafts.end(), static_cast<std::size_t>(max_drafts), tokens.back());
+  }
+};
+
+}  // namespace
+
+DrafterMaker make_synthetic_drafter(const SpeculationOptions& options) {
+  if (options.method != DraftMethod::kNgram) return {};
+  return [] { return std::make_unique<SyntheticDrafter>(); };
 }
 
 DrafterMaker make_drafter(const SpeculationOptions& options) {

@@ -21,8 +21,10 @@ namespace sluice {
 
 enum class DraftMethod : std::uint8_t {
   kNone,
-  kNgram,  // prompt look-up
-  kNextn,  // the model's own layer that predicts the token after the next
+  kNgram,       // prompt look-up
+  kNextn,       // the model's own layer that predicts the token after the next
+  kEagle3,      // a head that reads the model's states
+  kStandalone,  // a small model with the same vocabulary
 };
 
 // What a server is told.
@@ -30,8 +32,15 @@ struct SpeculationOptions {
   DraftMethod method = DraftMethod::kNone;
   int max_drafts = 0;  // drafted tokens of a sequence in a step
   NgramOptions ngram = {};
+  std::string draft_model = {};  // directory or repo id, for methods with a model of their own
 
   bool is_on() const { return method != DraftMethod::kNone; }
+  // Drafts come from the request's tokens alone, on the host.
+  bool reads_text() const { return !is_on() || method == DraftMethod::kNgram; }
+  // Slots behind a step that its drafts fill (models/draft_model.h).
+  int slots_behind() const {
+    return reads_text() ? 0 : max_drafts - (method == DraftMethod::kStandalone ? 0 : 1);
+  }
 };
 
 struct DraftMethodRow {
@@ -40,6 +49,7 @@ struct DraftMethodRow {
   DraftMethod method = DraftMethod::kNone;
   std::string_view refusal = {};  // why the method is not served; empty: it is
   int default_drafts = 0;
+  bool has_model = false;  // loads a draft model of its own
 };
 
 std::span<const DraftMethodRow> draft_method_table();
@@ -50,5 +60,7 @@ const DraftMethodRow& draft_method_row(DraftMethod method);
 std::string describe(const SpeculationOptions& options);
 // Empty where drafts come with the results of steps.
 DrafterMaker make_drafter(const SpeculationOptions& options);
+// The same for measurements: it always drafts as many tokens as it may.
+DrafterMaker make_synthetic_drafter(const SpeculationOptions& options);
 
 }  // namespace sluice

@@ -14,6 +14,7 @@
 #include "cli/verbs.h"
 #include "engine/model_choice.h"
 #include "engine/options_parse.h"
+#include "engine/speculation_choice.h"
 #include "tensor/device.h"
 
 namespace sluice {
@@ -59,14 +60,16 @@ struct CaseResult {
   BatchShape shape;
   BatchTimes times;
   Work work;
-  bool with_ceilings = false;
+  bool with_ceilings = false, with_speculation = false;
   double peak = 0;  // operations a second
   int tries = 1;
 
   double prefill_rate() const {
     return shape.batch * static_cast<double>(shape.input) / times.prefill_s;
   }
-  double decode_rate() const { return times.decode_s > 0 ? shape.batch / times.decode_s : 0; }
+  double decode_rate() const {
+    return times.decode_s > 0 ? shape.batch * times.tokens_per_step / times.decode_s : 0;
+  }
   double share_of_peak() const {
     return peak > 0 ? work.prefill_operations / times.prefill_s / peak : 0;
   }
@@ -103,6 +106,7 @@ CaseResult run_case(Engine& engine, const Options& options, const BatchShape& sh
   out.shape = shape;
   out.work = work_of(engine, options, shape);
   out.with_ceilings = roofline != nullptr;
+  out.with_speculation = engine.stats().has_speculation;
   // The first steps fault pages in, of the KV cache too, which the case gets again: they are not
   // measured.
   time_batch(engine, {shape.batch, shape.input, std::min(shape.output, 4)}, 0, 1);
@@ -128,6 +132,7 @@ Json json_of(const CaseResult& r, const Engine& engine, const Options& options) 
       {"prefill_throughput", r.prefill_rate()},
       {"median_decode_latency", r.times.decode_s},
       {"median_decode_throughput", r.decode_rate()},
+      {"tokens_per_step", r.times.tokens_per_step},
       {"total_latency", r.times.total_s},
       {"overall_throughput",
        r.shape.batch * static_cast<double>(r.shape.input + r.shape.output) / r.times.total_s},
@@ -152,12 +157,12 @@ Json json_of(const CaseResult& r, const Engine& engine, const Options& options) 
   return json;
 }
 
-void print_head(const Engine& engine, bool with_ceilings) {
+void print_head(const Engine& engine, bool with_ceilings, bool with_speculation) {
   fmt::print("{}, {}, {} of weights\n\n", engine.model_config().architecture, engine.dtype_name(),
              format_bytes(engine.memory_plan().weight_bytes));
-  fmt::print("{:>5}{:>8}{:>7}{:>13}{:>10}{}{:>10}{:>10}{:>11}{:>11}{}\n", "batch", "input",
+  fmt::print("{:>5}{:>8}{:>7}{:>13}{:>10}{}{:>10}{}{:>10}{:>11}{:>11}{}\n", "batch", "input",
              "output", "prefill ms", "tokens/s", with_ceilings ? "    peak" : "", "step ms",
-             "tokens/s", "weights", "KV", with_ceilings ? "    read       GB/s" : "");
+             with_speculation ? "   tokens" : "", "tokens/s", "weights", "KV", with_ceilings ? "    read       GB/s" : "");
 }
 
 void print_case(const CaseResult& r) {
@@ -168,7 +173,9 @@ void print_case(const CaseResult& r) {
              r.times.prefill_s * 1e3, r.prefill_rate(),
              r.with_ceilings ? percent(r.share_of_peak()) : "");
   if (decoded)
-    fmt::print("{:>10.2f}{:>10.1f}{:>11}{:>11}{}", r.times.decode_s * 1e3, r.decode_rate(),
+    fmt::print("{:>10.2f}{}{:>10.1f}{:>11}{:>11}{}", r.times.decode_s * 1e3,
+               r.with_speculation ? fmt::format("{:>9.2f}", r.times.tokens_per_step) : "",
+               r.decode_rate(),
                bytes(r.work.decode_weight_bytes), bytes(r.work.decode_kv_bytes),
                r.with_ceilings ? percent(r.share_of_read()) : "");
   if (decoded && r.with_ceilings) {
@@ -182,8 +189,10 @@ void print_case(const CaseResult& r) {
 
 void print_notes(const CaseResult& last) {
   fmt::print(
-      "\nprefill until every request has its first token; step: the median between two tokens of a "
-      "request\n");
+      "\nprefill until every request has its first token; step: the median between two steps that "
+      "bring tokens to a request\n");
+  if (last.with_speculation)
+    fmt::print("tokens: of a request in a step, the known one's and those of right drafts\n");
   fmt::print(
       "weights, KV: bytes that a step touches, of routed experts those chosen in the mean\n");
   if (last.with_ceilings)
@@ -193,6 +202,24 @@ void print_notes(const CaseResult& last) {
         "a second:\nthe median of what lies between two measurements that differ by less than a "
         "tenth\n",
         instruction_name(last.work.instruction), last.peak / 1e9);
+}
+
+std::vector<double> acceptance(const Arguments& arguments, const Options& options) {
+  constexpr const char* kName = "speculative-synthetic-acceptance";
+  std::vector<double> out;
+  if (!arguments.has(kName)) return out;
+  require(options.speculative_algorithm != "NONE" || !options.speculative_config.empty(),
+          "--{} needs --speculative-algorithm, whose drafts it is about", kName);
+  try {
+    std::vector<std::string> parts;
+    option_parse::append_list(parts, arguments.get(kName));
+    for (const std::string& part : parts) out.push_back(option_parse::number(part, 0, 1));
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--{}: {}", kName, error.message()),
+                     "allowed: numbers from 0 to 1, with commas");
+  }
+  if (out.size() == 1) out.resize(kMaxDraftTokens, out.front());
+  return out;
 }
 
 std::vector<int> numbers(const Arguments& arguments, const std::string& name, int otherwise,
@@ -221,6 +248,7 @@ int bench_latency(const Arguments& arguments) {
   const int output = static_cast<int>(arguments.get_int("output-len", 16, 1, kMaxTokens));
   const int tries = static_cast<int>(arguments.get_int("tries", 3, 1, 100));
   Options options = arguments.options;
+  options.synthetic_acceptance = acceptance(arguments, options);
   // The ceilings are the CPU's.
   const bool on_cpu = serving_device(options).kind == DeviceKind::kCpu;
   const std::int64_t mib =
@@ -249,7 +277,7 @@ int bench_latency(const Arguments& arguments) {
   std::optional<Roofline> roofline;
   if (mib > 0) roofline.emplace(usable_threads(options.threads), mib);
   const bool as_json = arguments.has("json");
-  if (!as_json) print_head(*engine, mib > 0);
+  if (!as_json) print_head(*engine, mib > 0, engine->stats().has_speculation);
   CaseResult result;
   for (const int batch : batches)
     for (const int input : inputs) {

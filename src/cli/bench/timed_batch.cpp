@@ -68,7 +68,7 @@ class StepGate {
   std::vector<Stop> stops_;
 };
 
-// The time between two tokens of a request.
+// The time between two steps that bring tokens to a request.
 struct Gap {
   Clock::time_point begin, end;
 };
@@ -127,6 +127,7 @@ BatchTimes time_batch(Engine& engine, const BatchShape& shape, int ahead, std::u
     require(c.finish == FinishReason::kLength && !c.arrivals.empty(), "a request failed: {}",
             c.error.message);
     prefilled = std::max(prefilled, c.arrivals.front());
+    // Without speculation the step of the shape's last token.
     end = std::max(
         end, c.arrivals[std::min(static_cast<std::size_t>(shape.output), c.arrivals.size()) - 1]);
     first_leaves = std::min(first_leaves, c.arrivals.back());
@@ -138,6 +139,13 @@ BatchTimes time_batch(Engine& engine, const BatchShape& shape, int ahead, std::u
       if (c.arrivals[i - 1] >= prefilled && c.arrivals[i] <= first_leaves)
         gaps.push_back({c.arrivals[i - 1], c.arrivals[i]});
   BatchTimes times;
+  std::size_t num_tokens = 0, num_steps = 0;
+  for (const Completion& c : done) {
+    num_tokens += c.tokens.size() - 1;
+    num_steps += c.arrivals.size() - 1;
+  }
+  if (num_steps > 0)
+    times.tokens_per_step = static_cast<double>(num_tokens) / static_cast<double>(num_steps);
   times.prefill_s = seconds(prefilled - start) - gate->stopped_s(prefilled);
   times.total_s = seconds(end - start) - gate->stopped_s(end);
   fill_decode(gaps, gate->stops(), times);

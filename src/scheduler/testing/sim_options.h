@@ -108,6 +108,9 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
   const bool has_state = options.groups.back().retention == Retention::kState;
   if (!has_state && random.chance(0.5)) {
     options.max_drafts = random.between(1, 8);
+    options.draft_slots = random.between(0, options.max_drafts);
+    if (random.chance(0.3))
+      options.max_draft_rows = options.max_running_requests + random.between(0, 20);
     options.max_steps_in_flight = 1;
     out.wrong_draft_chance = random.one_of({0.0, 0.1, 0.3, 0.3, 0.7, 1.0});
   }

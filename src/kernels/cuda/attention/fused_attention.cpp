@@ -1,4 +1,6 @@
 // Norm and RoPE of new heads, KV writes and attention. For decode rows this is one launch.
+#include "kernels/cuda/attention/fused_attention.h"
+
 #include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/cuda.h"
 
@@ -14,6 +16,15 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
   if (attend_and_rotate(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
                         out))
     return;
+  rotate_write_then_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
+                           mixed, out);
+}
+
+void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const HeadRotation& rotation, const Tensor& slots,
+                              const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                              const PagedRows& rows, const AttentionParams& params,
+                              const Tensor& mixed, const Tensor& out) {
   if (!rotation.defined() ||
       !rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads)) {
     if (rotation.defined())

@@ -1,0 +1,106 @@
+#include "engine/draft_choice.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/load_config.h"
+#include "engine/model_request.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kOption = "--speculative-draft-model-path";
+// Of config.json and tokenizer.json.
+constexpr std::uint64_t kMaxTextBytes = 256u << 20;
+
+// Empty where there is no such file.
+std::string text_of(const std::string& directory, std::string_view name) {
+  return read_text_beneath(directory, name, kMaxTextBytes).value_or("");
+}
+
+// The tokens and their numbers, of which a draft's must be equal.
+Json vocabulary_of(const std::string& text, const std::string& what) {
+  const Json file = parse_json_or_throw(text, what);
+  Json out;
+  if (file.contains("model") && file["model"].contains("vocab"))
+    out.push_back(file["model"]["vocab"]);
+  if (file.contains("added_tokens"))
+    for (const Json& token : file["added_tokens"])
+      out.push_back({token.value("id", -1), token.value("content", "")});
+  return out;
+}
+
+void check_tokenizer(const std::string& draft, const std::string& target) {
+  const std::string one = text_of(draft, "tokenizer.json"),
+                    other = text_of(target, "tokenizer.json");
+  if (one.empty() || other.empty() || one == other) return;
+  require(
+      vocabulary_of(one, draft) == vocabulary_of(other, target),
+      "{}: the tokenizer.json of {} has other tokens than that of the target; give a draft that "
+      "shares the target's tokenizer",
+      kOption, draft);
+}
+
+DraftConfig config_of(const std::string& directory, DraftMethod method, const ModelConfig& target) {
+  const std::string text = text_of(directory, "config.json");
+  const bool is_head = !text.empty() && is_eagle3_config(text);
+  DraftConfig out;
+  if (method == DraftMethod::kEagle3) {
+    require(is_head,
+            "{}: {} holds no EAGLE-3 head; an ordinary model drafts with --speculative-algorithm "
+            "STANDALONE",
+            kOption, directory);
+    out.eagle3 = parse_eagle3_config(text, directory + "/config.json", target);
+    return out;
+  }
+  require(!is_head,
+          "{}: {} holds an EAGLE-3 head, which drafts with --speculative-algorithm EAGLE3", kOption,
+          directory);
+  out.model = load_model_config(directory);
+  const ModelConfig& draft = *out.model;
+  require(draft.vocab_size == target.vocab_size,
+          "{}: the draft's vocab_size is {}, and that of the target {}; they must be equal",
+          kOption, draft.vocab_size, target.vocab_size);
+  require(!draft.recurrent && !draft.fallback,
+          "{}: {} has recurrent layers or no class of its own, and cannot go back behind a wrong "
+          "draft; give another draft",
+          kOption, draft.architecture);
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const DraftSource> read_draft(const Options& options, const ServingPlan& plan,
+                                              const ModelConfig& target,
+                                              const std::string& target_directory) {
+  const SpeculationOptions& speculation = plan.speculation;
+  if (speculation.draft_model.empty()) return nullptr;
+  Options of_draft = options;
+  of_draft.model = speculation.draft_model;
+  of_draft.revision.clear();
+  of_draft.load_format = "auto";
+  const std::string directory =
+      obtain_model(model_request(of_draft, !plan.loading.dummy), hub_environment(options))
+          .directory;
+  std::error_code none;
+  require(!fs::equivalent(directory, target_directory, none),
+          "{}: {} is the target itself; give a smaller model", kOption, directory);
+  DraftConfig config = config_of(directory, speculation.method, target);
+  check_tokenizer(directory, target_directory);
+  const ModelConfig& layers = config.eagle3 ? config.eagle3->layers : *config.model;
+  WeightSource weights =
+      plan.loading.dummy
+          ? WeightSource::dummy(plan.loading.seed + 1, layers.initializer_range)
+          : WeightSource::checkpoint(directory, {.quantization = layers.quantization});
+  if (plan.loading.check_weights) {
+    weights.check_storages();
+    weights.check_finite();
+  }
+  return std::make_shared<const DraftSource>(DraftSource{std::move(config), std::move(weights)});
+}
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+// Reads the draft model that the options name, and says what does not fit the target.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/serving_plan.h"
+
+namespace sluice {
+
+// `target_directory` has the target's files, `plan` names the draft. Null where the method has no
+// draft model. Error{kBadInput}: the directory is the target's, holds no such draft, or the draft
+// has another vocabulary, width or tokenizer than the target.
+std::shared_ptr<const DraftSource> read_draft(const Options& options, const ServingPlan& plan,
+                                              const ModelConfig& target,
+                                              const std::string& target_directory);
+
+}  // namespace sluice

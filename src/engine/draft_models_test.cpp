@@ -1,0 +1,101 @@
+// Drafts of heads and of small models through the whole engine.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <tuple>
+
+#include "base/error.h"
+#include "engine/testing/speculation_outcome.h"
+
+namespace sluice {
+namespace {
+
+// An ordinary model drafts. That of equal weights is nearly always right.
+TEST(Speculation, DraftModelsChangeNothing) {
+  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  for (const auto& [target, draft] :
+       {std::pair{"qwen3-moe", "llama-llama3-tied"}, std::pair{"mistral-swa", "mistral-swa"},
+        std::pair{"deepseek-v32", "qwen3"}}) {
+    SCOPED_TRACE(target);
+    Options options = options_for(target);
+    std::string path = models + draft;
+    if (std::string(target) == draft) {  // the directory itself is refused
+      path = ::testing::TempDir() + "sluice_same_model";
+      std::filesystem::remove(path);
+      std::filesystem::create_directory_symlink(models + draft, path);
+      EXPECT_THROW((void)Engine::create(with_draft(options, "STANDALONE", path)), Error);
+      std::filesystem::remove(path);
+      std::filesystem::create_directory(path);
+      for (const auto& file : std::filesystem::directory_iterator(models + draft))
+        std::filesystem::copy(file.path(), path);
+    }
+    const std::vector<Request> requests = greedy_requests(7);
+    const Outcome plain = outcome_of(options, requests);
+    const Outcome drafted = outcome_of(with_draft(options, "STANDALONE", path), requests);
+    expect_equal(drafted, plain);
+    EXPECT_GT(drafted.stats.drafted_tokens, 300u);
+    if (std::string(target) == draft) {
+      EXPECT_EQ(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens);
+      std::filesystem::remove_all(path);
+    }
+    options.drafts_as_rows = true;
+    expect_equal(outcome_of(with_draft(options, "STANDALONE", path), requests), plain);
+    options = with_little_memory(options);
+    std::vector<Request> longer = greedy_requests(9);
+    for (Request& request : longer) request.max_new_tokens += 60;
+    const Outcome pressed = outcome_of(with_draft(options, "STANDALONE", path), longer);
+    expect_equal(pressed, outcome_of(options, longer));
+    EXPECT_GT(pressed.stats.retracted, 0u);
+  }
+}
+
+TEST(Speculation, DraftsThatDoNotFitAreRefused) {
+  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  for (const auto& [method, draft, message] :
+       {std::tuple{"STANDALONE", std::string(SLUICE_SOURCE_DIR "/models/sluice-tiny"),
+                   "the draft's vocab_size is 4096, and that of the target 320"},
+        std::tuple{"STANDALONE", models + "qwen3", "is the target itself"},
+        std::tuple{"EAGLE3", models + "llama-llama3-tied", "holds no EAGLE-3 head"}})
+    try {
+      (void)Engine::create(with_draft(options_for("qwen3"), method, draft));
+      ADD_FAILURE() << draft;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      EXPECT_NE(error.message().find(message), std::string::npos) << error.message();
+    }
+}
+
+// Heads lie beside the repository on machines of developers.
+TEST(Speculation, HeadsChangeNothing) {
+  const auto recorded =
+      std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+  if (!std::filesystem::exists(recorded)) GTEST_SKIP() << recorded << " is not there";
+  for (const auto& [target, head] :
+       {std::pair{"targets/llama-8l", "families/eagle3-llama"},
+        std::pair{"targets/qwen3-7l", "families/eagle3-speculators-qwen3"},
+        std::pair{"../models/gpt-oss", "families/eagle3-gpt-oss"},
+        std::pair{"../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"}}) {
+    SCOPED_TRACE(head);
+    Options options = options_for("qwen3");
+    options.model = recorded / target;
+    const std::vector<Request> requests = greedy_requests(7);
+    const Outcome plain = outcome_of(options, requests);
+    for (const bool as_rows : {false, true}) {
+      options.drafts_as_rows = as_rows;
+      const Outcome drafted = outcome_of(with_draft(options, "EAGLE3", recorded / head), requests);
+      expect_equal(drafted, plain);
+      EXPECT_GT(drafted.stats.drafted_tokens, 500u);
+    }
+    options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+    try {
+      (void)Engine::create(with_draft(options, "EAGLE3", recorded / head));
+      ADD_FAILURE() << head;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      EXPECT_NE(error.message().find("vocab_size is 320"), std::string::npos) << error.message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

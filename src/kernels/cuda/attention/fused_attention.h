@@ -1,0 +1,17 @@
+// Norm and RoPE of new heads, KV writes and attention where rows read the keys of other rows.
+#pragma once
+
+#include "kernels/types/op_params.h"
+#include "tensor/context.h"
+
+namespace sluice::cuda {
+
+// rotate_write_and_attend() (kernels/cuda/cuda.h) with all keys and values written before a row
+// attends.
+void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const ops::HeadRotation& rotation, const Tensor& slots,
+                              const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                              const ops::PagedRows& rows, const ops::AttentionParams& params,
+                              const Tensor& mixed, const Tensor& out);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,34 @@
+// A model together with the draft that belongs to it.
+//
+//   DraftSource draft = ...;                       // what the options name
+//   std::unique_ptr<Model> model = add_draft(ctx, load_model(...), config, draft, options);
+//   model->draft_model()->draft(...);
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "checkpoint/weight_source.h"
+#include "config/eagle3_config.h"
+#include "models/registry.h"
+
+namespace sluice {
+
+// One of the two.
+struct DraftConfig {
+  std::optional<Eagle3Config> eagle3;
+  std::optional<ModelConfig> model;  // an ordinary model with the target's vocabulary
+};
+
+struct DraftSource {
+  DraftConfig config;
+  WeightSource weights;
+};
+
+// `options`: the target's. Error{kBadInput}: the draft's checkpoint lacks a tensor, or its model
+// cannot draft; the message says so.
+std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
+                                 const ModelConfig& target_config, const DraftSource& draft,
+                                 const ModelOptions& options);
+
+}  // namespace sluice

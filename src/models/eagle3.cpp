@@ -1,0 +1,254 @@
+// Sources: the EAGLE repository (model/cnets.py), SpecForge and speculators; arXiv 2503.01840.
+#include "models/eagle3.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "layers/gqa.h"
+#include "layers/moe.h"
+#include "layers/rope.h"
+#include "models/decoder_spec.h"
+#include "ops/elementwise.h"
+#include "ops/fused.h"
+
+namespace sluice {
+namespace {
+
+struct HeadLayer {
+  Norm input_norm, post_attention_norm;
+  GqaAttention attention;
+  FeedForward feed_forward;
+};
+
+class Eagle3 final : public SeparateDraft {
+ public:
+  Eagle3(WeightLoader& loader, const Eagle3Config& config, const ModelConfig& target_config,
+         const EmbeddingAndHead& target, const ModelOptions& options)
+      : config_(config),
+        rotary_(config.layers.rope, config.layers.max_position_embeddings),
+        first_layer_(target_config.num_layers) {
+    const Weights root = loader.root();
+    const std::int64_t hidden = config.layers.hidden_size;
+    const auto num_states = static_cast<std::int64_t>(config.target_layers.size());
+    const std::int64_t state = target_config.hidden_size;
+    kv_dtype_ = root.numerics().kv();
+    kv_heads_ = root.share(config.layers.num_kv_heads, "key heads").count;
+    rotary_.place(root);
+    const auto norm = [&](const Weights& from, std::string_view name, std::int64_t columns) {
+      return Norm::load(from, name, columns, config.layers.rms_norm_eps, {});
+    };
+    if (num_states > 0) {
+      projection_ = Linear::load(root, {{"fc", hidden}}, num_states * state, Shard::kReplicated,
+                                 root.has("fc.bias", false));
+      if (config.norm_before_fc) all_states_norm_ = norm(root, "input_norm", num_states * state);
+      if (config.fc_norm)
+        for (int i = 0; i < static_cast<int>(num_states); ++i)
+          state_norms_.push_back(norm(root.sub("fc_norm"), std::to_string(i), state));
+    } else {
+      require(hidden == state,
+              "the head reads the last state of its target, of {} elements, and has {} itself",
+              state, hidden);
+    }
+    const std::optional<DecoderSpec> spec = decoder_spec(config.layers);
+    check(spec.has_value(), "{} has no row in the table of decoders", config.layers.architecture);
+    for (int i = 0; i < config.layers.num_layers; ++i) {
+      const bool has_own_name = i == 0 && root.has("midlayer.hidden_norm.weight", true);
+      const Weights layer = has_own_name ? root.sub("midlayer") : root.sub("layers", i);
+      if (i == 0) hidden_norm_ = norm(layer, "hidden_norm", hidden);
+      AttentionSpec attention = spec->attention_spec;
+      if (i == 0) attention.input_size = 2 * hidden;
+      layers_.push_back(
+          {.input_norm = norm(layer, spec->attention_in, hidden),
+           .post_attention_norm = norm(layer, spec->mlp_in, hidden),
+           .attention = GqaAttention::load(layer.sub(spec->attention), config.layers, i, attention),
+           .feed_forward = FeedForward::load(layer, config.layers, config.layers.layer(i),
+                                             spec->moe, spec->mlp, spec->mlp_names)});
+    }
+    norm_ = norm(root, "norm", hidden);
+    load_ends(root, target_config, target);
+    load_target_tokens(root, target_config.vocab_size);
+    shape_ = {.target_width = num_states > 0 ? num_states * state : state,
+              .target_layers = config.target_layers,
+              .hidden_size = hidden,
+              .vocab_size = head_->rows()};
+    attention_shape_ = sluice::attention_shape(config.layers, options);
+    attention_shape_.num_layers = config.layers.num_layers;
+    attention_shape_.first_layer = first_layer_;
+    store_ = loader.take_store();
+  }
+
+  const DraftShape& draft_shape() const override { return shape_; }
+  std::span<const std::int32_t> target_tokens() const override { return target_tokens_; }
+  const AttentionShape& attention_shape() const override { return attention_shape_; }
+  std::int64_t weight_bytes() const override { return store_.bytes(); }
+  std::vector<PageGroupSpec> kv_groups() const override {
+    return draft_page_groups(gqa_page_groups(config_.layers, kv_heads_, kv_dtype_), first_layer_);
+  }
+  // Of the numbers that finish() reads.
+  void finish_target_tokens() {
+    for (std::size_t i = 0; i < target_tokens_.size(); ++i) {
+      const std::int64_t token = static_cast<std::int64_t>(i) + offsets_[i];
+      require(token >= 0 && token < config_.layers.vocab_size,
+              "d2t[{}] is {}, which is no token of the target's {}", i, offsets_[i],
+              config_.layers.vocab_size);
+      target_tokens_[i] = static_cast<std::int32_t>(token);
+    }
+    offsets_.clear();
+  }
+
+  void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+             const DraftIO& io) override {
+    if (fb.num_tokens == 0) return;
+    const std::int64_t rows = fb.num_tokens, hidden = config_.layers.hidden_size;
+    Arena::Scope scope(*ctx.arena);
+    const auto take = [&](std::int64_t columns) {
+      return ctx.arena->take(DType::kF32, {rows, columns});
+    };
+    const Tensor cos_sin = take(rotary_.dim());
+    rotary_.cos_sin(ctx, fb, cos_sin);
+    ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
+    if (io.target.defined())
+      project(ctx, io.target, stream.hidden);
+    else
+      ops::convert(ctx, io.states, stream.hidden);
+    const Tensor both = take(2 * hidden), half = stream.branch;
+    ops::embedding(ctx, fb.input_ids, *embedding_, half);
+    layers_[0].input_norm.forward(ctx, half, half);
+    ops::convert(ctx, half, both.slice(1, 0, hidden));
+    hidden_norm_.forward(ctx, stream.hidden, half);
+    ops::convert(ctx, half, both.slice(1, hidden, hidden));
+    if (config_.norm_before_residual) ops::convert(ctx, half, stream.hidden);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const HeadLayer& layer = layers_[i];
+      layer.attention.forward(ctx, fb, backend, cos_sin,
+                              i == 0 ? ops::NormedRows(both) : layer.input_norm.of(ctx, stream),
+                              stream);
+      layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+    }
+    ops::add_branch(ctx, stream);
+    if (config_.norm_output)
+      norm_.forward(ctx, stream.hidden, io.states);
+    else
+      ops::convert(ctx, stream.hidden, io.states);
+    const std::int64_t num_logits = fb.logit_rows.dim(0);
+    if (num_logits == 0) return;
+    const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
+    ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
+    if (!config_.norm_output) norm_.forward(ctx, chosen, chosen);
+    head_->forward(ctx, chosen, io.logits);
+  }
+
+ private:
+  // The states of the target as one of the head's.
+  void project(Context& ctx, const Tensor& target, const Tensor& out) const {
+    if (!projection_.defined()) return ops::convert(ctx, target, out);
+    Arena::Scope scope(*ctx.arena);
+    Tensor normed = target;
+    if (all_states_norm_.defined() || !state_norms_.empty())
+      normed = ctx.arena->take(DType::kF32, {target.dim(0), target.dim(1)});
+    if (all_states_norm_.defined()) {
+      all_states_norm_.forward(ctx, target, normed);
+    } else if (!state_norms_.empty()) {
+      const auto count = static_cast<std::int64_t>(state_norms_.size());
+      const std::int64_t width = target.dim(1) / count;
+      const Tensor one = ctx.arena->take(DType::kF32, {target.dim(0), width});
+      for (std::int64_t i = 0; i < count; ++i) {
+        ops::convert(ctx, target.slice(1, i * width, width), one);
+        state_norms_[static_cast<std::size_t>(i)].forward(ctx, one, one);
+        ops::convert(ctx, one, normed.slice(1, i * width, width));
+      }
+    }
+    projection_.forward(ctx, normed, out);
+  }
+
+  void load_ends(const Weights& root, const ModelConfig& target_config,
+                 const EmbeddingAndHead& target) {
+    const std::int64_t hidden = config_.layers.hidden_size;
+    const auto shares = [&](std::string_view what) {
+      require(hidden == target_config.hidden_size,
+              "the draft's checkpoint has no {}, and that of the target has rows of {} elements "
+              "instead of {}",
+              what, target_config.hidden_size, hidden);
+    };
+    if (root.has("embed_tokens.weight", false)) {
+      own_embedding_ =
+          root.matrix({{"embed_tokens", target_config.vocab_size}}, hidden, Shard::kReplicated);
+      embedding_ = &own_embedding_;
+    } else {
+      shares("embed_tokens.weight");
+      require(target.embedding_multiplier == 1 && !target.positions.defined(),
+              "the draft's checkpoint has no embed_tokens.weight, and the target's embeddings are "
+              "scaled or have positions");
+      embedding_ = &target.embedding;
+    }
+    if (root.has("lm_head.weight", config_.draft_vocab_size > 0)) {
+      const int rows =
+          config_.draft_vocab_size > 0 ? config_.draft_vocab_size : target_config.vocab_size;
+      own_head_ = Linear::load(root, {{"lm_head", rows}}, hidden, Shard::kReplicated, false, false);
+      head_ = &own_head_;
+    } else {
+      shares("lm_head.weight");
+      head_ = &target.head;
+    }
+  }
+
+  // d2t[i]: how far the target's token lies behind token i of the head.
+  void load_target_tokens(const Weights& root, int vocab_size) {
+    const auto rows = static_cast<std::size_t>(head_->rows());
+    const bool has_map = root.has("d2t", false);
+    require(has_map || std::cmp_equal(rows, vocab_size) || !root.has("lm_head.weight", false),
+            "the head has {} tokens and its target {}, and the checkpoint lacks d2t, which says "
+            "which they are",
+            rows, vocab_size);
+    if (!has_map) return;
+    target_tokens_.resize(rows);
+    offsets_.resize(rows);
+    root.read_then("d2t", DType::kI64, {static_cast<std::int64_t>(rows)}, {},
+                   [this](const Tensor& read) {
+                     std::copy_n(read.ptr<std::int64_t>(), offsets_.size(), offsets_.begin());
+                   });
+  }
+
+  const Eagle3Config config_;
+  Rotary rotary_;
+  const int first_layer_;
+  DType kv_dtype_{};
+  std::int64_t kv_heads_ = 0;
+  Linear projection_;              // fc; undefined: the target's state is the head's
+  Norm all_states_norm_;           // norm_before_fc
+  std::vector<Norm> state_norms_;  // fc_norm
+  Norm hidden_norm_, norm_;
+  std::vector<HeadLayer> layers_;
+  ops::Weight own_embedding_;
+  const ops::Weight* embedding_ = nullptr;
+  Linear own_head_;
+  const Linear* head_ = nullptr;
+  std::vector<std::int64_t> offsets_;
+  std::vector<std::int32_t> target_tokens_;
+  DraftShape shape_;
+  AttentionShape attention_shape_;
+  WeightStore store_;
+};
+
+}  // namespace
+
+std::unique_ptr<SeparateDraft> load_eagle3(Context& ctx, const Eagle3Config& config,
+                                           const ModelConfig& target_config,
+                                           const EmbeddingAndHead& target,
+                                           const WeightSource& source,
+                                           const ModelOptions& options) {
+  require_known_dimensions(config.layers);
+  WeightLoader loader(source, options.numerics, config.layers.dtype, ctx);
+  auto head = std::make_unique<Eagle3>(loader, config, target_config, target, options);
+  const std::vector<std::string> unused =
+      loader.finish([](std::string_view name) { return name == "t2d"; });
+  if (!unused.empty())
+    log_warning("{} tensors of the draft are not used, {} among them", unused.size(), unused[0]);
+  head->finish_target_tokens();
+  return head;
+}
+
+}  // namespace sluice
