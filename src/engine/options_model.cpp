@@ -138,10 +138,11 @@ std::vector<OptionRow> model_option_rows() {
        .aliases = "q",
        .group = kModel,
        .allowed = "auto, none, int8, int4, fp8",
-       .help = "How weights are held. auto: as the checkpoint stores them, where the device has a "
-               "GEMM for that form (but float32 computation widens them); none: widened. int8 and "
-               "int4, and fp8 on a GPU, quantise any checkpoint while it is loaded, on a GPU its "
-               "linear layers.",
+       .help =
+           "How weights are held. auto: as the checkpoint stores them, where the device has a "
+           "GEMM for that form (but float32 computation widens them); none: widened. int8, int4 "
+           "and fp8 quantise any checkpoint while it is loaded; fp8, and all of them on a GPU, "
+           "its linear layers.",
        .set = set_quantization,
        .get = field<&Options::quantization>},
       {.name = "quantization-group-size",

@@ -43,8 +43,8 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
   Numerics out;
   const QuantizationConfig* stored = config.quantization ? &*config.quantization : nullptr;
-  // A GPU multiplies integers with bfloat16, and most of their checkpoints are of float16.
-  const bool becomes_bf16 = !on_cpu && config.dtype == DType::kF16 && stored != nullptr &&
+  // Stored integers are multiplied with bfloat16, and most of their checkpoints are of float16.
+  const bool becomes_bf16 = config.dtype == DType::kF16 && stored != nullptr &&
                             stored->is_integers() && options.quantization == "auto";
   out.compute = dtype_named(options.dtype, {DType::kF32, DType::kBF16, DType::kF16})
                     .value_or(becomes_bf16  ? DType::kBF16
@@ -54,24 +54,28 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   if (options.quantization == "int4") out.quantization = ops::Format::kInt4;
   out.quantization_group = options.quantization_group_size;
   const bool kept = options.quantization == "auto" || options.quantization == "fp8";
-  out.keep_fp8 = kept && !on_cpu && out.compute == DType::kBF16;
+  out.keep_fp8 = kept && out.compute == DType::kBF16;
   // Without a file, weights get the form that the checkpoint would have.
   const bool is_dummy = stored != nullptr && options.load_format == "dummy";
   const bool imagined = is_dummy && stored->is_fp8() && out.keep_fp8;
   if (imagined || (options.quantization == "fp8" && stored == nullptr)) {
     out.quantization = ops::Format::kFp8;
-    out.quantization_group = imagined && stored->block_columns == 128 ? 128 : 0;
+    out.quantization_group = on_cpu || (imagined && stored->block_columns == 128) ? 128 : 0;
   }
-  if (is_dummy && stored->is_integers() && !on_cpu && options.quantization == "auto") {
+  out.fp8_fragments = on_cpu && (out.keep_fp8 || out.quantization == ops::Format::kFp8);
+  if (is_dummy && stored->is_integers() && options.quantization == "auto") {
     out.quantization = stored->bits == 8         ? ops::Format::kInt8
                        : stored->method == "awq" ? ops::Format::kInt4Zero
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
-  out.rounds_experts = !on_cpu && is_dummy && out.quantization.has_value() &&
-                       out.compute == DType::kBF16 && options.quantization == "auto";
-  out.int_fragments = !on_cpu && out.compute == DType::kBF16 && options.quantization != "none" &&
-                      out.quantization != ops::Format::kFp8;
+  out.rounds_experts = is_dummy && out.quantization.has_value() && out.compute == DType::kBF16 &&
+                       options.quantization == "auto";
+  // On a CPU --quantization and GGUF blocks have tiles of their own.
+  const bool stores_integers =
+      stored != nullptr && stored->is_integers() && options.quantization == "auto";
+  out.int_fragments = (!on_cpu || stores_integers) && out.compute == DType::kBF16 &&
+                      options.quantization != "none" && out.quantization != ops::Format::kFp8;
   out.keep_blocks =
       options.quantization == "auto" && out.compute != DType::kF32 && (on_cpu || out.int_fragments);
   out.kv_stored = dtype_named(options.kv_cache_dtype, {DType::kF32, DType::kBF16, DType::kI8});
@@ -92,8 +96,6 @@ void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig&
                  "--quantization int8 and int4 on a GPU multiply rows of bfloat16, and the "
                  "computation is {}; add --dtype bfloat16, or --device cpu",
                  dtype_name(numerics.compute));
-  checks.require(!on_cpu || !fp8, "quantization",
-                 "--quantization fp8 runs on a GPU; on a CPU give int8, which is as small");
   checks.require(!fp8 || numerics.gemm() == DType::kBF16, "quantization",
                  "--quantization fp8 multiplies rows of bfloat16, and the computation is {}; add "
                  "--dtype bfloat16",

@@ -225,8 +225,11 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
       return refuse(
           Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
+    // A page of another origin can send other types without asking first. Ollama's own examples
+    // send none, and no page has no Origin.
     const std::string* type = head.header("content-type");
-    if (!type || !is_json_type(*type))
+    const bool any_type = route->errors == ErrorShape::kOllama && !head.header("origin");
+    if (!any_type && (!type || !is_json_type(*type)))
       return refuse(Fault{415, "unsupported_media_type", "",
                           "Send the body as `Content-Type: application/json`."});
   }
