@@ -107,6 +107,7 @@ struct Options {
   std::vector<std::string> allowed_methods = {"*"};
   std::vector<std::string> allowed_headers = {"*"};
   bool allow_credentials = false;
+  bool no_webui = false;  // the page at /
   // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;

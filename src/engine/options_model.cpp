@@ -219,8 +219,9 @@ std::vector<OptionRow> model_option_rows() {
       {.name = "served-model-name",
        .type = kList,
        .group = kModel,
-       .allowed = "names, comma-separated or repeated",
-       .help = "Names of the model in the API; default: its path.",
+       .allowed = "names, comma-separated or repeated; * (any name)",
+       .help = "Names of the model in the API; default: its repository's name, or the last part of "
+               "its path.",
        .set = set_list<&Options::served_model_names>,
        .get = field<&Options::served_model_names>},
       {.name = "chat-template",

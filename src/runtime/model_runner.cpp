@@ -66,9 +66,10 @@ std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
   const NumaPlacement& placement = rank.pool().placement();
   if (placement.several()) log_info("numa: {}", placement.describe());
   // Said before anything is read: a back end that cannot serve the model ends the start.
-  log_info(
-      "{}",
-      pick_attention_backend(options.attention, attention_shape(config, options.model)).reason);
+  const AttentionPick attention =
+      pick_attention_backend(options.attention, attention_shape(config, options.model));
+  log_info("{}", attention.kernels);
+  log_debug("{}", attention.reason);
   const Stopwatch load;
   check_weights_fit(options, config, source);
   // a model takes no activations while it is loaded

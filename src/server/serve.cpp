@@ -84,7 +84,8 @@ void print_summary(const Options& options, const ServedModel& model, int port) {
   log_info("reasoning parser {}; tool-call parser {}",
            model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
            model.tool_parser.empty() ? no_tools : model.tool_parser);
-  log_info("API {}/v1 (metrics {}/metrics)", url, url);
+  log_info("API {}/v1 (metrics {}/metrics{})", url, url,
+           options.no_webui ? "" : fmt::format("; page {}/", url));
   const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
   log_info(
       "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
@@ -186,6 +187,7 @@ int serve(const Options& options, const DownloadObserver& download) {
           [&state](const std::string& step, double part) { state.set_progress(step, part); },
           download, state.trace);
       state.metrics.set_model(model->names[0], options.metrics_compat);
+      state.metrics.set_engine(*model->engine);
       state.attach(std::move(model));
     } catch (const Error& e) {
       loading->error = e.message();
