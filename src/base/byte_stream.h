@@ -51,8 +51,10 @@ class ByteWriter {
 
  private:
   void append(const void* data, std::size_t size) {
-    const auto* from = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), from, from + size);
+    if (size == 0) return;
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + size);
+    std::memcpy(bytes_.data() + at, data, size);
   }
   std::vector<std::byte> bytes_;
 };

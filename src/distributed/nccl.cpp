@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <memory>
 
 #include "base/error.h"
 #include "tensor/device.h"
@@ -20,6 +23,8 @@ enum Type : int { kUint8 = 1, kFloat32 = 7, kBfloat16 = 9 };
 constexpr int kSum = 0;
 // Rows that are gathered in one launch.
 constexpr std::int64_t kRowsAtOnce = 256;
+// How often waits look for a failure of the ranks.
+constexpr std::chrono::milliseconds kLook{50};
 
 }  // namespace
 
@@ -51,8 +56,9 @@ void find(void* library, const char* name, F& function) {
 }
 
 NcclCalls open_library() {
-  // Read when the library makes its first communicator.
+  // Read when the library makes its first communicator. The ranks of a host meet over the loopback.
   setenv("NCCL_NVLS_ENABLE", "0", 0);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     fail(ErrorKind::kNoDevice,
@@ -85,16 +91,47 @@ bool is_host(const Tensor& x) {
 
 NcclCommunicator::NcclCommunicator(SharedMemoryCommunicator& host, Device device)
     : host_(host), calls_(nccl()) {
-  make_current(device);
-  UniqueId id{};
-  if (host.rank() == 0) calls_.expect(calls_.get_unique_id(&id), "name a group of ranks");
-  host.broadcast(Tensor::dense(id.bytes, DType::kU8, {sizeof id.bytes}), 0);
-  calls_.expect(calls_.init_rank(&handle_, host.size(), id, host.rank()),
-                "join the ranks of the GPUs");
+  join(device);
+  watcher_ = std::thread([this] { watch(); });
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  if (handle_ != nullptr) calls_.abort(handle_);  // waits for no rank that has ended
+  stopping_ = true;
+  watcher_.join();
+  if (!abandoned_) calls_.abort(handle_);  // waits for no rank that has ended
+}
+
+// The library waits for all ranks, whatever becomes of them, so a thread of its own waits with it.
+// Where a rank fails that thread is left behind, and with it what it uses: the process is ending.
+void NcclCommunicator::join(Device device) {
+  struct Joining {
+    UniqueId id{};
+    void* handle = nullptr;
+    int result = 0;
+    std::promise<void> done;
+  };
+  auto joining = std::make_shared<Joining>();
+  if (rank() == 0) calls_.expect(calls_.get_unique_id(&joining->id), "name a group of ranks");
+  host_.broadcast(Tensor::dense(joining->id.bytes, DType::kU8, {sizeof joining->id.bytes}), 0);
+  std::future<void> done = joining->done.get_future();
+  std::thread([joining, device, size = size(), rank = rank(), &calls = calls_] {
+    make_current(device);
+    joining->result = calls.init_rank(&joining->handle, size, joining->id, rank);
+    joining->done.set_value();
+  }).detach();
+  while (done.wait_for(kLook) != std::future_status::ready) host_.check_ranks();
+  calls_.expect(joining->result, "join the ranks of the GPUs");
+  handle_ = joining->handle;
+}
+
+void NcclCommunicator::watch() {
+  while (!stopping_) {
+    std::this_thread::sleep_for(kLook);
+    if (!host_.has_failed()) continue;
+    abandoned_ = true;
+    calls_.abort(handle_);
+    return;
+  }
 }
 
 void* NcclCommunicator::stream() const {

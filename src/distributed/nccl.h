@@ -8,10 +8,17 @@
 // libnccl.so.2 is opened when the first communicator is made, and never linked. Host memory goes
 // through `host`. NVLink multicast (NVLS) stays off unless NCCL_NVLS_ENABLE says otherwise.
 //
+// A rank that dies leaves the others in the middle of a collective. A thread sees the failure of
+// the region and lets NCCL abandon its work, so no stream waits for ever. The work's results are
+// worthless, and the next step finds the failure.
+//
 // Sums are NCCL's: of two ranks they have the same bits in any order; of more ranks bits may depend
 // on the size of the tensor. One thread. Error{kFatal}: NCCL failed; Error{kNoDevice}: there is no
 // NCCL.
 #pragma once
+
+#include <atomic>
+#include <thread>
 
 #include "distributed/shared_memory.h"
 #include "tensor/stream.h"
@@ -42,8 +49,14 @@ class NcclCommunicator final : public Communicator {
 
   SharedMemoryCommunicator& host_;
   const NcclCalls& calls_;
+  // The ranks meet; throws where one fails meanwhile.
+  void join(Device device);
+  void watch();
+
   void* handle_ = nullptr;
   const Stream* stream_ = nullptr;
+  std::atomic<bool> stopping_{false}, abandoned_{false};
+  std::thread watcher_;
 };
 
 }  // namespace sluice

@@ -37,6 +37,9 @@ class SharedMemoryCommunicator final : public Communicator {
   void all_gather(const Tensor& x, const Tensor& out) override;
   void broadcast(const Tensor& x, int root) override;
   void barrier() override;
+  // Throws the failure of the ranks, if there is one.
+  void check_ranks() const { region_.check(); }
+  bool has_failed() const { return region_.failure().has_value(); }
 
  private:
   // Posts `count` bytes, waits for all ranks, and calls read(rank, bytes) for each in order.

@@ -54,6 +54,10 @@ Json get_log_level(const Options& o) {
 }
 
 }  // namespace
+int& dev_tp_size() {
+  static int v = 1;
+  return v;
+}
 
 std::vector<OptionRow> runtime_option_rows() {
   return {
@@ -70,6 +74,15 @@ std::vector<OptionRow> runtime_option_rows() {
        .help = "Which GPU computes, counted from 0, where --device takes one.",
        .set = set_int<&Options::base_gpu_id, -1, 1023>,
        .get = field<&Options::base_gpu_id>},
+      {.name = "tp-size",
+       .aliases = "tp tensor-parallel-size",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "1 to 64",
+       .help = "Processes that share every matrix, on this host (docs/ranks.md). They share "
+               "--threads, too.",
+       .set = set_int<&Options::tp_size, 1, 64>,
+       .get = field<&Options::tp_size>},
       {.name = "deterministic",
        .aliases = "enable-deterministic-inference",
        .type = kFlag,

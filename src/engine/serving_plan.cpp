@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/rank_choice.h"
 #include "engine/speculation_choice.h"
 
 namespace sluice {
@@ -191,7 +192,7 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.disable_radix_cache = options.disable_radix_cache;
   out.max_drafts = speculation.max_drafts;
   out.make_drafter = make_drafter(speculation);
-  out.hash_steps = false;  // one rank has nobody to compare with
+  out.hash_steps = options.tp_size > 1;  // one rank has nobody to compare with
   return out;
 }
 
@@ -215,17 +216,27 @@ KvPolicy kv_policy(const Options& options, Device device) {
           .window_ratio = options.swa_full_tokens_ratio};
 }
 
-// Workers and memory are dealt over no nodes on a GPU, whose host memory is no worker's, and with
-// the Transformers plugin: torch's threads are made by the engine's, and would all be kept to the
-// node of that.
+// Of several nodes each rank has an equal number, where they divide; else all ranks have all.
+NumaNodes nodes_of_rank(const NumaNodes& nodes, int rank, int tp_size) {
+  const std::size_t size = static_cast<std::size_t>(tp_size), each = nodes.size() / size;
+  if (tp_size == 1 || each == 0 || nodes.size() % size != 0) return nodes;
+  const auto first = nodes.begin() + static_cast<std::ptrdiff_t>(each * static_cast<size_t>(rank));
+  return {first, first + static_cast<std::ptrdiff_t>(each)};
+}
+
+// Threads are dealt to the ranks of the machine. Workers and memory are dealt over no nodes on a
+// GPU, whose host memory is no worker's, and with the Transformers plugin: torch's threads are made
+// by the engine's, and would all be kept to the node of that.
 Placement placement_of(const Options& options, const ModelConfig& config, const Machine& machine) {
-  const bool dealt =
-      options.numa == "distribute" && machine.device.kind == DeviceKind::kCpu && !config.fallback;
+  const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
+  const bool dealt = options.numa == "distribute" && on_cpu && !config.fallback;
   const int threads =
       options.threads > 0 ? std::min(options.threads, machine.num_threads) : machine.num_threads;
   return {.device = machine.device,
-          .num_threads = threads,
-          .numa_nodes = dealt ? machine.numa_nodes : NumaNodes{}};
+          .num_threads = std::max(1, threads / options.tp_size),
+          .numa_nodes = dealt ? nodes_of_rank(machine.numa_nodes, machine.rank, options.tp_size)
+                              : NumaNodes{},
+          .num_sharers = on_cpu ? options.tp_size : 1};
 }
 
 AttentionOptions attention_options(const Options& options, const Machine& machine) {
@@ -264,6 +275,14 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   Checks checks;
   const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
   ServingPlan plan;
+  plan.num_ranks = options.tp_size;
+  const std::string unshared = sharing_refusal(config, options.tp_size);
+  checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
+                 unshared);
+  checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic, "tp-size",
+                 "--tp-size {} and --deterministic exclude each other on GPUs: NCCL sums more than "
+                 "two ranks in an order that depends on the batch; give --tp-size 2 or one of them",
+                 options.tp_size);
   plan.runner.placement = placement_of(options, config, machine);
   plan.runner.attention = attention_options(options, machine);
   plan.runner.model = {.numerics = numerics_of(options, config, on_cpu),
