@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/numa.h"
 #include "cli/verbs.h"
+#include "engine/rank_process.h"
 
 namespace {
 
@@ -23,6 +24,7 @@ int complain(int status, std::string_view message, std::string_view hint) {
 std::string_view memory_hint;
 
 int run(std::span<const char* const> words) {
+  if (words.size() == 1 && words[0] == kRankVerb) return run_rank();
   const std::span<const Verb> verbs = all_verbs();
   const auto asks_help = [](std::string_view word) {
     return word == "--help" || word == "-h" || word == "help";

@@ -106,6 +106,8 @@ constexpr int kInterrupted = 130;
 
 // How long the last events of aborted requests may take to reach their clients.
 constexpr std::chrono::seconds kFarewell{5};
+// The same where the engine has failed, and may never give them.
+constexpr std::chrono::seconds kShortFarewell{1};
 
 // Waits for what runs to end, up to the drain time-out or a second signal, and for every answer to
 // be in its socket: false after the signal.
@@ -225,6 +227,9 @@ int serve(const Options& options, const DownloadObserver& download) {
   print_summary(options, *state.model(), http->port());
   const int status = interrupted ? 0 : watch(state, signals, options);
   if (status != 0) {
+    const auto last = Clock::now() + kShortFarewell;
+    while (http->num_exchanges() > 0 && Clock::now() < last)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     // The engine's thread may never come back: leave without waiting for it.
     std::fflush(nullptr);
     _exit(status);
