@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/testing/folder.h"
 #include "checkpoint/testing/gguf_writer.h"
+#include "kernels/types/quantize_model.h"
 #include "layers/linear.h"
 #include "ops/elementwise.h"
-#include "ops/quantize_model.h"
 
 namespace sluice {
 namespace {

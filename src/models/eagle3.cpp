@@ -35,7 +35,6 @@ class Eagle3 final : public SeparateDraft {
     const auto num_states = static_cast<std::int64_t>(config.target_layers.size());
     const std::int64_t state = target_config.hidden_size;
     kv_dtype_ = root.numerics().kv();
-    kv_heads_ = root.share(config.layers.num_kv_heads, "key heads").count;
     rotary_.place(root);
     const auto norm = [&](const Weights& from, std::string_view name, std::int64_t columns) {
       return Norm::load(from, name, columns, config.layers.rms_norm_eps, {});
@@ -85,7 +84,7 @@ class Eagle3 final : public SeparateDraft {
   const AttentionShape& attention_shape() const override { return attention_shape_; }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
   std::vector<PageGroupSpec> kv_groups() const override {
-    return draft_page_groups(gqa_page_groups(config_.layers, kv_heads_, kv_dtype_), first_layer_);
+    return draft_page_groups(gqa_page_groups(config_.layers, 1, kv_dtype_), first_layer_);
   }
   // Of the numbers that finish() reads.
   void finish_target_tokens() {
@@ -216,7 +215,6 @@ class Eagle3 final : public SeparateDraft {
   Rotary rotary_;
   const int first_layer_;
   DType kv_dtype_{};
-  std::int64_t kv_heads_ = 0;
   Linear projection_;              // fc; undefined: the target's state is the head's
   Norm all_states_norm_;           // norm_before_fc
   std::vector<Norm> state_norms_;  // fc_norm

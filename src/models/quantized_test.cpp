@@ -4,11 +4,11 @@
 #include <iostream>
 #include <tuple>
 
+#include "kernels/types/quantize_model.h"
 #include "models/testing/driver.h"
 #include "models/testing/golden_support.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
-#include "ops/quantize_model.h"
 
 namespace sluice::testing {
 namespace {

@@ -8,13 +8,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/types/quantize_model.h"
 #include "layers/moe.h"
 #include "ops/activation.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/packing.h"
-#include "ops/quantize_model.h"
 #include "ops/rope.h"
 
 namespace sluice {

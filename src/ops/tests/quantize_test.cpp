@@ -3,12 +3,12 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "kernels/types/quantize_model.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/packing.h"
-#include "ops/quantize_model.h"
 #include "ops/testing/support.h"
 #include "tensor/buffer.h"
 

@@ -16,7 +16,8 @@ ToolSchemas schemas_of(const char* parameters) {
 TEST(ToolSchemas, StringsAreFoundWhereverTheyAreStated) {
   const ToolSchemas schemas = schemas_of(R"({
     "properties": {
-      "plain": {"type": "string"}, "python": {"type": "str"}, "same": {"$ref": "#/properties/plain"},
+      "plain": {"type": "string"}, "python": {"type": "str"},
+      "same": {"$ref": "#/properties/plain"},
       "deep": {"$ref": "#/$defs/a~1b"}, "joined": {"allOf": [{"type": "string"}]},
       "chosen": {"enum": ["1", "2"]}, "number": {"type": "int"}, "lost": {"$ref": "#/nowhere"}},
     "allOf": [{"properties": {"inherited": {"type": "string"}}}],
@@ -31,8 +32,9 @@ TEST(ToolSchemas, StringsAreFoundWhereverTheyAreStated) {
                        "string"}}}}})")
                 .typed_value("t", "z", "1"),
             "\"1\"");
-  EXPECT_EQ(schemas_of(R"({"additionalProperties": {"type": "string"}})").typed_value("t", "z", "1"),
-            "\"1\"");
+  EXPECT_EQ(
+      schemas_of(R"({"additionalProperties": {"type": "string"}})").typed_value("t", "z", "1"),
+      "\"1\"");
 }
 
 // A hundred references to a schema that has a hundred, and so on.
