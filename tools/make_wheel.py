@@ -1,0 +1,63 @@
+"""Writes a wheel around dist/: make_wheel.py DIST VERSION FOLDER. `pip install` of it gives the command `sluice`.
+
+The wheel holds the program with its private libraries and the bundled model. Its one Python module replaces itself with
+the program, so nothing of Python runs while the program does.
+"""
+
+import base64
+import hashlib
+import pathlib
+import sys
+import zipfile
+
+TAG = "py3-none-manylinux_2_36_x86_64"
+MODULE = '''"""The program sluice: `python -m sluice` and the command `sluice` become it."""
+
+import os
+import pathlib
+import sys
+
+PROGRAM = pathlib.Path(__file__).parent / "dist" / "bin" / "sluice"
+MODELS = pathlib.Path(__file__).parent / "dist" / "share" / "sluice" / "models"  # the bundled model
+__version__ = "{version}"
+
+
+def main():
+    os.execv(PROGRAM, ["sluice", *sys.argv[1:]])
+'''
+
+
+def main():
+    dist, version, folder = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+    name = f"sluice_llm-{version}"
+    info = f"{name}.dist-info"
+    path = folder / f"{name}-{TAG}.whl"
+    record = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
+
+        def add(target, data, mode=0o644):
+            entry = zipfile.ZipInfo(target, (2020, 1, 1, 0, 0, 0))  # the same input gives the same bytes
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100000 | mode) << 16
+            wheel.writestr(entry, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record.append(f"{target},sha256={digest},{len(data)}")
+
+        add("sluice/__init__.py", MODULE.format(version=version).encode())
+        add("sluice/__main__.py", b"from sluice import main\n\nmain()\n")
+        for file in sorted(p for p in dist.rglob("*") if p.is_file()):
+            is_program = file.parent.name in ("bin", "lib")
+            add(f"sluice/dist/{file.relative_to(dist)}", file.read_bytes(), 0o755 if is_program else 0o644)
+        add(f"{info}/METADATA", (
+            f"Metadata-Version: 2.1\nName: sluice-llm\nVersion: {version}\n"
+            "Summary: A server of language models with the interfaces of OpenAI, Anthropic and Ollama\n"
+            "License: Apache-2.0\nRequires-Python: >=3.8\n").encode())
+        add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: sluice\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode())
+        add(f"{info}/entry_points.txt", b"[console_scripts]\nsluice = sluice:main\n")
+        record.append(f"{info}/RECORD,,")
+        wheel.writestr(zipfile.ZipInfo(f"{info}/RECORD", (2020, 1, 1, 0, 0, 0)), "\n".join(record) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
