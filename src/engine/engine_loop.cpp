@@ -42,6 +42,9 @@ EngineLoop::~EngineLoop() {
   stopping_.store(true);
   inbox_.close();
   thread_.join();
+  if (!parts_->communicators) return;
+  trace_.reset();                 // times the runners
+  executor_->end_runners();       // before the communicators that their graphs hold
   parts_->communicators.reset();  // before the region of the executor's ranks
 }
 

@@ -48,6 +48,9 @@ class Executor {
 
   // By the thread that launches from now on.
   void bind_caller();
+  // Ends the runners of this process: their graphs hold communicators of GPUs. Nothing but the
+  // destructor is called after it.
+  void end_runners() { ranks_.clear(); }
 
   // `step` lives until it is collected.
   void launch(const Step& step);
@@ -75,7 +78,7 @@ class Executor {
   // Does a part of a step; where it fails and ranks wait elsewhere, all of them end.
   void attempt(const std::function<void()>& part);
 
-  const std::vector<std::unique_ptr<ModelRunner>> ranks_;
+  std::vector<std::unique_ptr<ModelRunner>> ranks_;
   const int dp_size_, tp_size_;
   const std::unique_ptr<RemoteRanks> others_;         // null: none
   std::vector<std::unique_ptr<RankThread>> threads_;  // [ranks]; empty in a world of one
