@@ -83,13 +83,12 @@ FEATURES = [
     Row("Chat, completions, streaming, `n`, log-probabilities", YES, YES, "stream-interval"),
     Row("Structured output: JSON Schema, regex, EBNF, structural tags", YES, YES, ""),
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
-    Row("Speculative decoding: prompt look-up, MTP layers (`--speculative-algorithm`)", YES, NO,
+    Row("Speculative decoding: prompt look-up, MTP layers, EAGLE-3, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: draft models of their own (EAGLE, stand-alone)", NO, NO, "", "speculative-draft-model-path"),
     Row("Not yet: pipeline, data and expert parallelism, several hosts", NO, NO, "", "pp-size dp-size ep-size nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio, embeddings", NO, NO, "", "is-embedding runner"),

@@ -80,7 +80,8 @@ TEST(Verbs, AreFoundByOneOrTwoWords) {
   EXPECT_EQ(found({"bench", "serve"}).num_words, 2u);
   for (const auto& [words, hint] : std::vector<std::pair<std::vector<const char*>, std::string>>{
            {{}, "verbs: run, serve"},
-           {{"sreve"}, "verbs: run"},
+           {{"sreve"}, "did you mean sluice serve?"},
+           {{"qqqqqq"}, "verbs: run"},
            {{"bench"}, "latency, throughput, serve, roofline"},
            {{"bench", "nothing"}, "latency, throughput"}}) {
     try {

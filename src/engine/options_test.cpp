@@ -241,7 +241,7 @@ TEST(Options, NamesOfOtherEnginesKernelsAreReadOrRefused) {
   EXPECT_EQ(error_of("moe_runner_backend", "triton"), "");
   EXPECT_THAT(error_of("moe-runner-backend", "flashinfer_mxfp4"), HasSubstr("of its own"));
   EXPECT_EQ(error_of("moe-a2a-backend", "none"), "");
-  EXPECT_THAT(error_of("moe-a2a-backend", "deepep"), HasSubstr("exchanges nothing"));
+  EXPECT_THAT(error_of("moe-a2a-backend", "deepep"), HasSubstr("exchanges no tokens"));
   for (const char* known : {"triton", "torch_native", "flex_attention", "cpu"})
     EXPECT_EQ(error_of("attention-backend", known), "") << known;
 }

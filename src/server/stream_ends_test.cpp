@@ -2,6 +2,7 @@
 // readers, pings.
 #include <sys/socket.h>
 
+#include "server/page/page.h"
 #include "server/testing/server_fixture.h"
 
 namespace sluice {
@@ -121,8 +122,8 @@ TEST(Phases, LoadingServingStalledFailedAndDraining) {
   TestServer server(config);
   server.state->set_progress("loading weights", 0.4);
   for (const Route& route : route_table()) {
-    if (route.path == "/metrics" || route.path == "/version" || route.path == "/api/version" ||
-        route.path == "/abort_request")
+    if (route.plain == handle_page || route.path == "/metrics" || route.path == "/version" ||
+        route.path == "/api/version" || route.path == "/abort_request")
       continue;
     const ClientReply reply = server.call(
         std::string(route.methods.substr(0, route.methods.find(' '))),

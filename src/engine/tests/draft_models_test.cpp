@@ -33,10 +33,9 @@ TEST(Speculation, DraftModelsChangeNothing) {
     const Outcome plain = outcome_of(options, requests);
     const Outcome drafted = outcome_of(with_draft(options, "STANDALONE", path), requests);
     expect_equal(drafted, plain);
-    EXPECT_GT(drafted.stats.drafted_tokens, 300u);
+    EXPECT_GT(drafted.stats.drafted_tokens, 200u);
     if (std::string(target) == draft) {
       EXPECT_EQ(drafted.stats.accepted_tokens, drafted.stats.drafted_tokens);
-      std::filesystem::remove_all(path);
     }
     options.drafts_as_rows = true;
     expect_equal(outcome_of(with_draft(options, "STANDALONE", path), requests), plain);
@@ -46,6 +45,7 @@ TEST(Speculation, DraftModelsChangeNothing) {
     const Outcome pressed = outcome_of(with_draft(options, "STANDALONE", path), longer);
     expect_equal(pressed, outcome_of(options, longer));
     EXPECT_GT(pressed.stats.retracted, 0u);
+    if (std::string(target) == draft) std::filesystem::remove_all(path);
   }
 }
 
