@@ -23,7 +23,7 @@ constexpr ForeignVariable kForeignVariables[] = {
     {"SGLANG_FLASHINFER_USE_TENSOR_CORE", "FlashInfer is not used"},
     {"SGL_CHUNKED_PREFIX_CACHE_THRESHOLD", "--mla-prefill chooses the method"},
     {"SGLANG_MAX_KV_CHUNK_CAPACITY", "--mla-prefill chooses the method"},
-    {"SYNC_TOKEN_IDS_ACROSS_TP", "one process computes the model"},
+    {"SYNC_TOKEN_IDS_ACROSS_TP", "all ranks choose the same tokens, and each step compares them"},
 };
 
 std::string normalised(std::string_view name) {
