@@ -15,11 +15,16 @@ const Json kTools = Json::parse(R"([
   {"type": "function", "function": {"name": "ping"}}])");
 
 struct Parsed {
-  std::string content;
-  Calls calls;
+  std::string content = {};
+  Calls calls = {};
   bool incomplete = false;
   bool operator==(const Parsed&) const = default;
 };
+
+void PrintTo(const Parsed& parsed, std::ostream* out) {
+  *out << ::testing::PrintToString(parsed.content) << " " << ::testing::PrintToString(parsed.calls)
+       << (parsed.incomplete ? " incomplete" : "");
+}
 
 Parsed parse_pieces(std::string_view name, std::string_view text, std::size_t piece, bool holds) {
   ToolParser parser = ToolParser::create(name, kTools);
@@ -230,7 +235,9 @@ TEST(ToolParserRows, TheClosingMarkOfAValueMayBeMissing) {
     std::string lacking = call;
     lacking.erase(lacking.find(value_close), value_close.size());
     EXPECT_EQ(parse(f.name, open + lacking + close), (Parsed{"", kRome}));
-    EXPECT_EQ(parse(f.name, open + lacking + "\n" + close + "\n" + open + call + close),
+    // A line break belongs to the frame only in rows that pad values.
+    const std::string line(f.pads_values ? "\n" : "");
+    EXPECT_EQ(parse(f.name, open + lacking + line + close + "\n" + open + call + close),
               (Parsed{"", {kRome[0], kRome[0]}}));
     // A value that has its mark may hold the ends of calls, and more.
     const std::string end = std::string(f.call_close) + std::string(f.call_tail) + close;
