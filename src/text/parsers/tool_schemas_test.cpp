@@ -18,7 +18,8 @@ TEST(ToolSchemas, StringsAreFoundWhereverTheyAreStated) {
     "properties": {
       "plain": {"type": "string"}, "python": {"type": "str"},
       "same": {"$ref": "#/properties/plain"},
-      "deep": {"$ref": "#/$defs/a~1b"}, "encoded": {"$ref": "#/%24defs/an%20A~01"}, "joined": {"allOf": [{"type": "string"}]},
+      "deep": {"$ref": "#/$defs/a~1b"},
+      "encoded": {"$ref": "#/%24defs/an%20A~01"}, "joined": {"allOf": [{"type": "string"}]},
       "chosen": {"enum": ["1", "2"]}, "number": {"type": "int"}, "lost": {"$ref": "#/nowhere"}},
     "allOf": [{"properties": {"inherited": {"type": "string"}}}],
     "patternProperties": {"^x-": {"type": "string"}},
