@@ -75,7 +75,8 @@ struct Options {
   std::string device = "auto";  // auto, cpu, cuda
   int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used
   int tp_size = 1;              // ranks that share the matrices (docs/ranks.md)
-  bool deterministic = false;   // on a GPU; on a CPU results never depend on the batch
+  bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
+  bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =
       false;                // on a GPU: the next step is not launched before this one is read
   int steps_in_flight = 0;  // 0: 1 on a CPU or without overlap, else 2; no option, for tests

@@ -60,7 +60,6 @@ std::vector<OptionRow> foreign_option_rows() {
                  "auto, xgrammar, llguidance, guidance, outlines, lm-format-enforcer",
                  "Sluice has one matcher of its own, which answers for all of them"),
       ignored("skip-server-warmup", "", kFlag, "false", "the warm-up always runs"),
-      ignored("disable-custom-all-reduce", "", kFlag, "false", "NCCL or shared memory sums"),
       ignored("gpu-id-step", "", kInt, "1", "one device computes the model"),
       stands_for("moe-runner-backend", "auto",
                  "auto, triton, triton_kernel, deep_gemm, cutlass, flashinfer_cutlass, "

@@ -149,14 +149,20 @@ RankCommunicators::RankCommunicators(SharedRegion& region, int rank, const Machi
     : host_(region, rank, spin_us(plan, machine, region.size())) {
   if (machine.device.kind == DeviceKind::kCuda)
     gpu_ = std::make_unique<NcclCommunicator>(host_, machine.device);
+  if (!gpu_ || !plan.peer_sums) return;
+  peers_ = std::make_unique<PeerCommunicator>(host_, *gpu_, machine.device);
+  if (!peers_->refusal().empty() && rank == 0)
+    log_warning("sums over ranks: NCCL, since {}", peers_->refusal());
 }
 
 Communicator& RankCommunicators::get() {
+  if (peers_) return *peers_;
   if (gpu_) return *gpu_;
   return host_;
 }
 
 void RankCommunicators::bind(const Stream& stream) {
+  if (peers_) return peers_->bind(stream);
   if (gpu_) gpu_->bind(stream);
 }
 

@@ -16,6 +16,7 @@
 
 #include "checkpoint/weight_source.h"
 #include "distributed/nccl.h"
+#include "distributed/peer/peer_communicator.h"
 #include "distributed/shared_memory.h"
 #include "engine/options.h"
 #include "engine/serving_plan.h"
@@ -50,7 +51,8 @@ class RankCommunicators {
 
  private:
   SharedMemoryCommunicator host_;
-  std::unique_ptr<NcclCommunicator> gpu_;  // null on a CPU
+  std::unique_ptr<NcclCommunicator> gpu_;    // null on a CPU
+  std::unique_ptr<PeerCommunicator> peers_;  // null on a CPU, and with NCCL alone
 };
 // Error{kBadInput} on all ranks where they see different files, or planned differently.
 void require_same_model(Communicator& communicator, const ModelConfig& config,

@@ -291,6 +291,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
   ServingPlan plan;
   plan.num_ranks = options.tp_size;
+  plan.peer_sums = !options.disable_custom_all_reduce;
   const std::string unshared = sharing_refusal(config, options.tp_size);
   checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
                  unshared);

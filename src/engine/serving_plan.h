@@ -36,7 +36,8 @@ struct ServingPlan {
   SchedulerOptions scheduler;  // without `groups`, which the model tells
   Loading loading;
   SpeculationOptions speculation;
-  int num_ranks = 1;  // that share the model, each in a process of its own
+  int num_ranks = 1;      // that share the model, each in a process of its own
+  bool peer_sums = true;  // GPUs sum in each other's memory where they reach it
 
   const Numerics& numerics() const { return runner.model.numerics; }
   std::int64_t context_length() const { return runner.model.context_length; }

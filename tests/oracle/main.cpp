@@ -31,7 +31,8 @@ constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
                                 {"recurrent", oracle::check_recurrent},
                                 {"fused", oracle::check_fused},
                                 {"sampling", oracle::check_sampled_rows},
-                                {"deterministic", oracle::check_deterministic}};
+                                {"deterministic", oracle::check_deterministic},
+                                {"ranks", oracle::check_ranks}};
 
 int run(int argc, char** argv) {
   const Device device = choose_device("cuda");

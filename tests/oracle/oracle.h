@@ -141,5 +141,6 @@ void check_recurrent(Bench& bench);
 void check_fused(Bench& bench);
 void check_sampled_rows(Bench& bench);
 void check_deterministic(Bench& bench);
+void check_ranks(Bench& bench);
 
 }  // namespace sluice::oracle
