@@ -92,7 +92,7 @@ void sum_over_peers(const PeerSum& sum, const Tensor& x, const Stream& stream) {
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = sum.sm >= 90 ? 1 : 0;  // see common/launch.cuh
+  config.numAttrs = sum.sm >= 90 ? 1 : 0;  // see kernels/cuda/common/launch.cuh
   cudaLaunchKernelEx(&config, sum_peers, sum, static_cast<float4*>(x.data), vectors,
                      (vectors + blocks - 1) / blocks);
   check_launch("sum over peers");
