@@ -19,6 +19,14 @@ constexpr std::array<std::string_view, 7> kValueNames = {
     "v_scale",           "attn.v_scale",        "v_proj.v_scale", "qkv_proj.v_scale",
     "qkv_proj.kv_scale", "v_proj.output_scale", "kv_scale"};
 
+void require_positive(std::string_view name, const std::vector<float>& scales) {
+  for (const float scale : scales)
+    require(std::isfinite(scale) && scale > 0,
+            "the tensor {} has the scale {} of the KV cache; a positive number was expected, the "
+            "checkpoint is damaged; --kv-cache-dtype auto does not read it",
+            name, scale);
+}
+
 // Undefined where no name exists, or all scales are 1.
 Tensor load_first(const Weights& attention, std::span<const std::string_view> names,
                   std::int64_t kv_heads) {
@@ -29,6 +37,7 @@ Tensor load_first(const Weights& attention, std::span<const std::string_view> na
     require(count == 1 || count == kv_heads,
             "the tensor {} has {} scales of the KV cache; 1 or {} (one a KV head) were expected",
             attention.path(name), count, kv_heads);
+    require_positive(attention.path(name), scales);
     if (count == 1) scales.resize(static_cast<std::size_t>(kv_heads), scales.front());
     if (std::ranges::all_of(scales, [](float scale) { return scale == 1; })) return {};
     const AxisRange own = share_heads(attention, kv_heads, "key heads");
@@ -57,11 +66,7 @@ void check_kv_scales(const WeightSource& source) {
   for (const std::string& name : source.stored_names()) {
     if (!names_scale(name, kKeyNames) && !names_scale(name, kValueNames)) continue;
     ++count;
-    for (const float scale : source.small_tensor(name))
-      require(std::isfinite(scale) && scale > 0,
-              "the tensor {} has the scale {} of the KV cache; a positive number was expected, the "
-              "checkpoint is damaged; --kv-cache-dtype auto does not read it",
-              name, scale);
+    require_positive(name, source.small_tensor(name));
   }
   if (count == 0)
     log_info(
