@@ -38,11 +38,17 @@ void products(Bench& bench) {
 
 // `tokens` rows at the end of each of `seqs` sequences of `length` tokens.
 void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tokens,
-            std::int64_t length, std::int64_t heads, std::int64_t kv_heads, std::int64_t dim) {
-  const std::int64_t pages = (length + 63) / 64, slots = seqs * pages * 64;
-  const int sets = sets_for(slots * kv_heads * dim * 4);
-  const Tensor k = bench.take(DType::kBF16, {sets, slots, kv_heads * dim}),
-               v = bench.take(DType::kBF16, {sets, slots, kv_heads * dim});
+            std::int64_t length, std::int64_t heads, std::int64_t kv_heads, std::int64_t dim,
+            DType cache = DType::kBF16) {
+  const std::int64_t pages = (length + 63) / 64, slots = seqs * pages * 64,
+                     element = dtype_size(cache);
+  const int sets = sets_for(slots * kv_heads * dim * 2 * element);
+  // Random bytes: times do not depend on the numbers of e4m3.
+  const auto plane = [&] {
+    const Tensor bytes = bench.take(DType::kBF16, {sets, slots, kv_heads * dim * element / 2});
+    return Tensor::dense(bytes.data, cache, {sets, slots, kv_heads * dim}, bytes.device);
+  };
+  const Tensor k = plane(), v = plane();
   const Tensor q = bench.take(DType::kF32, {seqs * tokens, heads, dim}),
                out = bench.take(DType::kF32, {seqs * tokens, heads, dim}, false);
   // As in a server: the table is as wide as the context, and pages are not in order.
@@ -62,14 +68,15 @@ void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tok
       })};
   double pairs = 0;
   for (std::int64_t t = 0; t < tokens; ++t) pairs += static_cast<double>(length - tokens + t + 1);
-  const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 4),
+  const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 2 * element),
                operations = 4.0 * dim * heads * pairs * seqs;
-  bench.time("paged_attention",
-             fmt::format("{}: {} x {} tokens of {}", model, seqs, tokens, length), bytes,
-             operations, sets, [&](int i) {
-               ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows,
-                                    {.scale = 0.1f}, out);
-             });
+  bench.time(
+      "paged_attention",
+      fmt::format("{}: {} x {} tokens of {} in {}", model, seqs, tokens, length, dtype_name(cache)),
+      bytes, operations, sets, [&](int i) {
+        ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows,
+                             {.scale = 0.1f}, out);
+      });
   bench.clear();
 }
 
@@ -86,6 +93,9 @@ void attention(Bench& bench) {
     attend(bench, "llama-1b", seqs, 1, length, 32, 8, 64);
     attend(bench, "qwen3-30b", seqs, 1, length, 32, 4, 128);
   }
+  for (const auto& [seqs, length] : {std::pair{1, 8192}, {1, 32768}, {32, 32768}, {64, 2048}})
+    for (const DType cache : {DType::kBF16, DType::kF8E4M3})
+      attend(bench, "qwen3-8b", seqs, 1, length, 32, 8, 128, cache);
 }
 
 void prefill(Bench& bench) {
@@ -95,6 +105,7 @@ void prefill(Bench& bench) {
   }
   attend(bench, "qwen3-8b", 8, 1024, 1024, 32, 8, 128);
   attend(bench, "qwen3-8b", 1, 512, 8192, 32, 8, 128);
+  attend(bench, "qwen3-8b", 1, 8192, 8192, 32, 8, 128, DType::kF8E4M3);
   // The GEMMs of a layer of qwen3-8b with the ops fused to them.
   Context& ctx = bench.machine.ctx;
   constexpr std::int64_t kTokens = 8192, kHidden = 4096, kQkv = 6144, kWidth = 12288;

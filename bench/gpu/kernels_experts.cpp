@@ -52,10 +52,14 @@ void time_experts(Bench& bench, const ops::Weight& w13, const ops::Weight& w2, c
   }
 }
 
+std::int64_t group_of(ops::Format format) {
+  return format == ops::Format::kMxFp4 ? 32 : ops::kFragmentColumns;
+}
+
 // Random bytes, among them scales: times do not depend on the numbers.
 ops::Weight stack_of(Bench& bench, ops::Format format, std::int64_t rows, std::int64_t columns) {
   ops::Weight w;
-  w.format = format, w.layout = ops::Layout::kFragments, w.group = ops::kFragmentColumns;
+  w.format = format, w.layout = ops::Layout::kFragments, w.group = group_of(format);
   w.input = DType::kBF16;
   w.count = kExperts, w.rows = rows, w.columns = columns;
   const Tensor data = bench.take(DType::kBF16, {kExperts, ops::fragment_bytes(w) / 2});
@@ -73,9 +77,10 @@ void experts(Bench& bench) {
     const char* name;
     ops::Format format;
   };
-  for (const Kind& kind : {Kind{"fp8", ops::Format::kFp8}, Kind{"int4", ops::Format::kInt4}}) {
+  for (const Kind& kind : {Kind{"fp8", ops::Format::kFp8}, Kind{"int4", ops::Format::kInt4},
+                           Kind{"mxfp4", ops::Format::kMxFp4}}) {
     const double bytes =
-        static_cast<double>(ops::fragment_unit(kind.format, ops::kFragmentColumns).bytes()) /
+        static_cast<double>(ops::fragment_unit(kind.format, group_of(kind.format)).bytes()) /
         static_cast<double>(ops::kFragmentRows * ops::kFragmentColumns);
     time_experts(bench, stack_of(bench, kind.format, 2 * kWidth, kHidden),
                  stack_of(bench, kind.format, kHidden, kWidth), kind.name, bytes);

@@ -44,6 +44,8 @@ struct MhaArgs {
              // there are none, as out
   Tensor k;  // [tokens, kv_heads, d] f32, rotated as q
   Tensor v;  // [tokens, kv_heads, dv] f32
+  // Of a cache in e4m3: f32 [kv_heads], or undefined (ops::KvPlane::scales).
+  Tensor k_scales = {}, v_scales = {};
   ops::AttentionParams params = {};
   ops::HeadRotation rotation = {};
   Tensor out;  // [query rows, heads, dv] f32

@@ -100,7 +100,9 @@ class OpsBackend final : public AttentionBackend {
   void mha(Context& given, const ForwardBatch& fb, const MhaArgs& args) override {
     if (fb.num_tokens == 0) return;
     Context ctx = own(given);
-    const LayerPlanes& planes = planes_at(args.layer);
+    LayerPlanes planes = planes_at(args.layer);
+    planes.k.scales = args.k_scales;
+    planes.v.scales = args.v_scales;
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
     if (fb.query_rows.all()) {

@@ -163,6 +163,24 @@ std::vector<std::string> WeightSource::names() const {
   return gguf_ ? gguf_->names() : quantized_ ? quantized_->names() : checkpoint_->names();
 }
 
+std::vector<std::string> WeightSource::stored_names() const {
+  return checkpoint_ ? checkpoint_->names() : std::vector<std::string>{};
+}
+
+std::vector<float> WeightSource::small_tensor(std::string_view name) const {
+  constexpr std::int64_t kMaxElements = 4096;
+  const TensorInfo* info = checkpoint_ ? checkpoint_->find(name) : nullptr;
+  if (info == nullptr) return {};
+  require(info->numel() <= kMaxElements && has_conversion(info->dtype, DType::kF32),
+          "the tensor {} is {}; at most {} numbers were expected", name, info->describe(),
+          kMaxElements);
+  std::vector<float> numbers(static_cast<std::size_t>(info->numel()));
+  RunReader reader(*checkpoint_, *info, DType::kF32, reinterpret_cast<std::byte*>(numbers.data()));
+  if (!numbers.empty()) reader.add({0, numbers.size()});
+  reader.flush();
+  return numbers;
+}
+
 std::uint64_t WeightSource::total_bytes() const {
   return is_dummy() ? 0 : gguf_ ? gguf_->total_bytes() : checkpoint_->total_bytes();
 }
@@ -190,7 +208,8 @@ const QuantMatrix* WeightSource::find_integers(std::string_view name) const {
   const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
   const bool are_integers =
       matrix != nullptr && matrix->format->codes != nullptr &&
-      (matrix->values->dtype == DType::kI8 || matrix->values->dtype == DType::kI32);
+      (matrix->values->dtype == DType::kI8 || matrix->values->dtype == DType::kI32 ||
+       matrix->values->dtype == DType::kU8);
   return are_integers ? matrix : nullptr;
 }
 

@@ -71,13 +71,18 @@ class WeightSource {
   const TensorInfo* find(
       std::string_view name) const;        // null when absent, and always for a dummy source
   std::vector<std::string> names() const;  // empty for a dummy source
-  std::uint64_t total_bytes() const;       // 0 for a dummy source
+  // Small tensors that no matrix is made of, such as the scales of a KV cache: the names in the
+  // files, and all elements in float32. Empty where `name` is absent, and for GGUF files and dummy
+  // sources. Error{kBadInput}: more than 4,096 elements, or no numbers.
+  std::vector<std::string> stored_names() const;
+  std::vector<float> small_tensor(std::string_view name) const;
+  std::uint64_t total_bytes() const;  // 0 for a dummy source
 
   // The quantised form of a matrix whose numbers load() can read as e4m3; null: it has another one.
   const QuantMatrix* find_fp8(std::string_view name) const;
   std::vector<float> fp8_scales(const QuantMatrix& matrix) const;  // QuantizedCheckpoint::scales
 
-  // The quantised form of a matrix of integers; null: it has another one.
+  // The quantised form of a matrix of integers or e2m1; null: it has another one.
   const QuantMatrix* find_integers(std::string_view name) const;
   // Reads a tile of it, or of a matrix of find_fp8(). Takes memory in proportion to the tile.
   void read_codes(const QuantMatrix& matrix, const QuantTile& tile, QuantCodes& out) const;

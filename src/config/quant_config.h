@@ -32,6 +32,7 @@ struct QuantizationConfig {
   std::string describe() const;  // "fp8 in blocks of 128 x 128"
   bool is_fp8() const;           // 8-bit floats with scales
   bool is_integers() const;      // with scales, of 8 bits or less
+  bool is_mxfp4() const { return method == "mxfp4"; }
   bool operator==(const QuantizationConfig&) const = default;
 };
 

@@ -28,7 +28,7 @@ struct Options {
   std::string dtype = "auto";  // auto, float32, bfloat16, float16
   std::string quantization = "auto";       // auto, none, int8, int4
   int quantization_group_size = 32;        // 32, 128
-  std::string kv_cache_dtype = "auto";     // auto, float32, bfloat16, int8
+  std::string kv_cache_dtype = "auto";     // auto, float32, bfloat16, int8, fp8_e4m3
   std::string index_cache_dtype = "auto";  // auto, bfloat16, float8_e4m3fn
   std::int64_t context_length = 0;         // 0: from config.json
   bool check_weights = false;              // for NaN and infinity, while loading

@@ -39,11 +39,13 @@ void set_quantization_group(Options& o, std::string_view v) {
   o.quantization_group_size = parse::choice(v, {{"32", "32"}, {"128", "128"}}) == "128" ? 128 : 32;
 }
 void set_kv_cache_dtype(Options& o, std::string_view v) {
-  require(!v.starts_with("fp8") && !v.starts_with("fp4") && !v.starts_with("nvfp4") &&
-              v != "float16" && v != "half",
-          "'{}' is a type of other engines' caches that this one does not have; int8 takes as "
-          "little memory as fp8, "
-          "bfloat16 as float16",
+  require(v != "fp8_e5m2",
+          "'fp8_e5m2' is not implemented: two bits of mantissa double the error of fp8_e4m3, and "
+          "scales make its range unnecessary; give fp8_e4m3");
+  require((!v.starts_with("fp8") || v == "fp8" || v == "fp8_e4m3") && !v.starts_with("fp4") &&
+              !v.starts_with("nvfp4") && v != "float16" && v != "half",
+          "'{}' is a type of other engines' caches that this one does not have; fp8_e4m3 takes a "
+          "byte an element, bfloat16 as much as float16",
           v);
   o.kv_cache_dtype = parse::choice(v, {{"auto", "auto"},
                                        {"float32", "float32"},
@@ -51,7 +53,9 @@ void set_kv_cache_dtype(Options& o, std::string_view v) {
                                        {"fp32", "float32"},
                                        {"bfloat16", "bfloat16"},
                                        {"bf16", "bfloat16"},
-                                       {"int8", "int8"}});
+                                       {"int8", "int8"},
+                                       {"fp8", "fp8_e4m3"},
+                                       {"fp8_e4m3", "fp8_e4m3"}});
 }
 void set_index_cache_dtype(Options& o, std::string_view v) {
   o.index_cache_dtype = parse::choice(v, {{"auto", "auto"},
@@ -154,10 +158,11 @@ std::vector<OptionRow> model_option_rows() {
        .get = field<&Options::quantization_group_size>},
       {.name = "kv-cache-dtype",
        .group = kModel,
-       .allowed = "auto, float32, bfloat16, int8",
+       .allowed = "auto, float32, bfloat16, int8, fp8_e4m3",
        .help =
-           "Type of the KV cache: auto is that of the computation; int8 (a scale for each token "
-           "and head) halves bfloat16's memory, on a CPU and for models with keys of heads.",
+           "Type of the KV cache: auto is that of the computation; fp8_e4m3 (also: fp8; scales of "
+           "the checkpoint, or 1) and, on a CPU, int8 (a scale for each token and head) halve "
+           "bfloat16's memory, for models with keys of heads.",
        .set = set_kv_cache_dtype,
        .get = field<&Options::kv_cache_dtype>},
       {.name = "index-cache-dtype",

@@ -188,21 +188,19 @@ TEST(Options, SpellingsOfOtherEnginesAreRead) {
 
 TEST(Options, TypesOfTheCacheOfOtherEnginesAreReadOrAnswered) {
   Options o;
-  const std::pair<std::string_view, std::string_view> known[] = {{"auto", "auto"},
-                                                                 {"bf16", "bfloat16"},
-                                                                 {"bfloat16", "bfloat16"},
-                                                                 {"float32", "float32"},
-                                                                 {"int8", "int8"}};
+  const std::pair<std::string_view, std::string_view> known[] = {
+      {"auto", "auto"}, {"bf16", "bfloat16"}, {"bfloat16", "bfloat16"}, {"float32", "float32"},
+      {"int8", "int8"}, {"fp8", "fp8_e4m3"},  {"fp8_e4m3", "fp8_e4m3"}};
   for (const auto& [given, wanted] : known) {
     set_option(o, "kv_cache_dtype", given);
     EXPECT_EQ(o.kv_cache_dtype, wanted);
   }
-  for (const char* other :
-       {"fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp4_e2m1", "nvfp4", "float16"}) {
+  for (const char* other : {"fp8_inc", "fp4_e2m1", "nvfp4", "float16"}) {
     const std::string message = error_of("kv-cache-dtype", other);
     EXPECT_THAT(message, HasSubstr(other));
-    EXPECT_THAT(message, HasSubstr("int8 takes as little memory as fp8"));
+    EXPECT_THAT(message, HasSubstr("fp8_e4m3 takes a byte an element"));
   }
+  EXPECT_THAT(error_of("kv-cache-dtype", "fp8_e5m2"), HasSubstr("give fp8_e4m3"));
   for (const auto& [given, wanted] : {std::pair("auto", "auto"), std::pair("bf16", "bfloat16"),
                                       std::pair("fp8", "float8_e4m3fn")}) {
     set_option(o, "index-cache-dtype", given);

@@ -72,16 +72,19 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
-  out.rounds_experts = is_dummy && out.quantization.has_value() && out.compute == DType::kBF16 &&
-                       options.quantization == "auto";
+  if (is_dummy && out.compute == DType::kBF16 && options.quantization == "auto")
+    out.experts_rounded_to = stored->is_mxfp4() ? ops::Format::kMxFp4 : out.quantization;
   // On a CPU --quantization and GGUF blocks have tiles of their own.
-  const bool stores_integers =
-      stored != nullptr && stored->is_integers() && options.quantization == "auto";
+  const bool stores_integers = stored != nullptr && (stored->is_integers() || stored->is_mxfp4()) &&
+                               options.quantization == "auto";
   out.int_fragments = (!on_cpu || stores_integers) && out.compute == DType::kBF16 &&
                       options.quantization != "none" && out.quantization != ops::Format::kFp8;
   out.keep_blocks =
       options.quantization == "auto" && out.compute != DType::kF32 && (on_cpu || out.int_fragments);
-  out.kv_stored = dtype_named(options.kv_cache_dtype, {DType::kF32, DType::kBF16, DType::kI8});
+  out.kv_stored =
+      options.kv_cache_dtype == "fp8_e4m3"
+          ? DType::kF8E4M3
+          : dtype_named(options.kv_cache_dtype, {DType::kF32, DType::kBF16, DType::kI8});
   out.index_stored = dtype_named(options.index_cache_dtype, {DType::kBF16, DType::kF8E4M3});
   out.deterministic = options.deterministic;
   return out;
@@ -104,12 +107,13 @@ void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig&
                  "--dtype bfloat16",
                  dtype_name(numerics.compute));
   checks.require(on_cpu || numerics.kv_stored != DType::kI8, "kv-cache-dtype",
-                 "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add "
-                 "--device cpu");
-  checks.require(numerics.kv_stored != DType::kI8 || !config.mla, "kv-cache-dtype",
-                 "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent "
+                 "--kv-cache-dtype int8 is for a CPU; give fp8_e4m3, auto, bfloat16 or float32, or "
+                 "add --device cpu");
+  const bool in_bytes = numerics.kv_stored == DType::kI8 || numerics.kv_stored == DType::kF8E4M3;
+  checks.require(!in_bytes || !config.mla, "kv-cache-dtype",
+                 "--kv-cache-dtype {} needs keys and values of heads, and {} caches one latent "
                  "for all heads; give auto, bfloat16 or float32",
-                 config.architecture);
+                 numerics.kv_stored == DType::kI8 ? "int8" : "fp8_e4m3", config.architecture);
 }
 
 std::int64_t context_of(Checks& checks, const Options& options, const ModelConfig& config) {

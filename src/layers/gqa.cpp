@@ -97,6 +97,7 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   attention.layer = layer;
   attention.params.scale = static_cast<float>(
       config.attention_scale > 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(d)));
+  attention.kv_scales = KvScales::load(weights, kv_heads);
   attention.clip = static_cast<float>(config.clip_qkv);
   if (config.query_scaling &&
       (!config.query_scaling->unrotated_only || layer_config.rope == LayerRope::kNone))
@@ -209,6 +210,8 @@ Tensor GqaAttention::attend(Context& ctx, const ForwardBatch& fb, AttentionBacke
                .q = heads.q,
                .k = heads.k,
                .v = heads.v,
+               .k_scales = kv_scales.k,
+               .v_scales = kv_scales.v,
                .params = params,
                .rotation = heads.rotation,
                .out = queries ? split_heads(mixed, num_heads) : Tensor{},

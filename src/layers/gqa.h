@@ -11,6 +11,7 @@
 #include "attention/backend.h"
 #include "config/model_config.h"
 #include "layers/head_norm.h"
+#include "layers/kv_scales.h"
 #include "layers/linear.h"
 
 namespace sluice {
@@ -44,6 +45,7 @@ struct GqaAttention {
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  // on this rank
   std::int64_t value_dim = 0;
   ops::AttentionParams params;
+  KvScales kv_scales;
   float clip = 0;  // q, k and v are clamped to [-clip, clip]; 0: no clamp
   std::optional<QueryScaling> query_scaling;
   float value_scale = 1;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "layers/weights/expert_fragments.h"
+#include "layers/weights/expert_stack.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"
@@ -15,9 +16,9 @@ namespace {
 
 // Allocates the experts of this rank, each `width` wide. `up` and `down` name the source tensors of
 // w13 and w2.
-void take_experts(const Weights& block, const std::vector<std::string>& up,
-                  const std::vector<std::string>& down, std::int64_t experts, std::int64_t hidden,
-                  std::int64_t width, DType dtype, Moe& moe) {
+void take_rows_or_tiles(const Weights& block, const std::vector<std::string>& up,
+                        const std::vector<std::string>& down, std::int64_t experts,
+                        std::int64_t hidden, std::int64_t width, DType dtype, Moe& moe) {
   moe.w13 = block.form(up, dtype);
   moe.w2 = block.form(down, dtype);
   // Stacks in rows are multiplied with each other's kind only.
@@ -47,8 +48,8 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
           .load(moe.w13, moe.w2))
     return;
   const Weights one = block.sub("experts", 0);
-  take_experts(one, {gate, up}, {down}, experts, hidden, share.count,
-               one.matrix_dtype({gate, up, down}), moe);
+  take_rows_or_tiles(one, {gate, up}, {down}, experts, hidden, share.count,
+                     one.matrix_dtype({gate, up, down}), moe);
   for (int e = 0; e < experts; ++e) {
     const Weights expert = block.sub("experts", e);
     expert.fill(moe.w13, e, 0, gate, {width, hidden}, {share});
@@ -70,8 +71,12 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
   const AxisRange share = block.share(width, "experts");
   const std::string suffix(blocks ? kBlocks : ""), up = std::string(names.gate_up) + suffix,
                                                    down = std::string(names.down) + suffix;
-  take_experts(block, {up}, {down}, experts, hidden, share.count, block.matrix_dtype({up, down}),
-               moe);
+  moe.experts.interleaved = names.interleaved;
+  if (ExpertStack(block, {up, down, names.interleaved, transposed}, {experts, hidden, width, share})
+          .load(moe.w13, moe.w2))
+    return;
+  take_rows_or_tiles(block, {up}, {down}, experts, hidden, share.count,
+                     block.matrix_dtype({up, down}), moe);
   // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of
   // them.
   const auto fill = [&](const ops::Weight& w, std::int64_t e, std::int64_t to,
@@ -92,7 +97,6 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
              {half * width + share.begin, share.count}, hidden, {});
     fill(moe.w2, e, 0, down, hidden, {0, hidden}, width, share);
   }
-  moe.experts.interleaved = names.interleaved;
 }
 
 // Biases of stacked experts, if the file has them. The ranks' results are summed, so only rank 0

@@ -44,7 +44,7 @@ class DeepseekV2 final : public Model, private DraftModel {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     index_dtype_ = root.numerics().index();
-    check(kv_dtype_ != DType::kI8, "a cache of latents in int8");
+    check(kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3, "a cache of latents in 8 bits");
     rotary_.place(root);
     ends_ = EmbeddingAndHead::load(root, config);
     const MlaOptions mla{.expandable = options.mla_expandable,

@@ -59,8 +59,9 @@ TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
 }
 
 // The error is at most that of rounding everything to the cache's format. The scale is bfloat16's
-// recorded mean, times the ratio of the formats' errors for int8 (models/quantized_test.cpp; the
-// largest of a head of up to 128 normals is 2.9 sigma).
+// recorded mean, times the ratio of the formats' errors: for int8 as in models/quantized_test.cpp
+// (the largest of a head of up to 128 normals is 2.9 sigma), for e4m3 2^4, as its mantissa has four
+// bits fewer.
 TEST_P(KvDtype, LogProbabilitiesChangeByAtMostWhatTheFormatCosts) {
   const Json golden = read_json(directory(), "golden.json");
   double sum = 0;
@@ -74,7 +75,9 @@ TEST_P(KvDtype, LogProbabilitiesChangeByAtMostWhatTheFormatCosts) {
                         log_sum_exp(rows[i]) - prompt["top5_logprobs"][i][j].get<double>());
   }
   const double recorded = golden["checks"]["bfloat16"]["mean_abs_dlogprob_top5"].get<double>();
-  const double cache = GetParam().kv == DType::kI8 ? 2.9 / 127 / std::sqrt(12.0) / 8e-4 : 1.0;
+  const double cache = GetParam().kv == DType::kI8       ? 2.9 / 127 / std::sqrt(12.0) / 8e-4
+                       : GetParam().kv == DType::kF8E4M3 ? 16.0
+                                                         : 1.0;
   const double allowed =
       1.5 * recorded * (cache + (GetParam().compute == DType::kBF16 ? 1.0 : 0.0));
   const double mean = sum / static_cast<double>(count);
@@ -100,6 +103,10 @@ INSTANTIATE_TEST_SUITE_P(Models, KvDtype,
                                            Case{"qwen3", DType::kBF16, DType::kI8},
                                            Case{"mistral-swa", DType::kF32, DType::kI8},
                                            Case{"qwen3-moe", DType::kBF16, DType::kI8},
+                                           Case{"llama-plain", DType::kF32, DType::kF8E4M3},
+                                           Case{"qwen3", DType::kBF16, DType::kF8E4M3},
+                                           Case{"mistral-swa", DType::kF32, DType::kF8E4M3},
+                                           Case{"qwen3-moe", DType::kBF16, DType::kF8E4M3},
                                            Case{"llama-plain", DType::kF32, DType::kBF16},
                                            Case{"qwen3", DType::kBF16, DType::kF32}));
 

@@ -68,7 +68,8 @@ class RecurrentDecoder final : public Model {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     num_ranks_ = root.tp_size();
-    check(!config.mla || kv_dtype_ != DType::kI8, "a cache of latents in int8");
+    check(!config.mla || (kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3),
+          "a cache of latents in 8 bits");
     const bool attends = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](auto& l) { return !l.recurrent; });
     if (attends && !(config.mla && !config.mla->rotates)) {

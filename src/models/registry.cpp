@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "layers/kv_scales.h"
 #include "layers/rope.h"
 #include "layers/weights/weights.h"
 #include "models/decoder.h"
@@ -156,6 +157,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
   require_known_dimensions(config);
   const Row row = row_of(config);
+  if (numerics.kv() == DType::kF8E4M3) check_kv_scales(source);
   WeightLoader loader(source, numerics, config.dtype, ctx);
   const std::optional<WrappedNames> wrapped =
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());

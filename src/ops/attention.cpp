@@ -7,26 +7,16 @@
 namespace sluice::ops {
 namespace {
 
-// On a GPU planes lie in rows; other forms are refused before.
-template <auto kBody>
-void attend_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
-                 std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
-                 const Tensor& out) {
-  if constexpr (kHasCuda) kBody(ctx, q, k_plane.data, v_plane.data, kv_heads, rows, params, out);
-}
-
-template <auto kBody>
-void write_rows(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
-  if constexpr (kHasCuda) kBody(ctx, src, slots, plane.data);
-}
 template <auto kWrite, auto kAttend>
 void write_and_attend_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                            const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
                            std::int64_t kv_heads, const PagedRows& rows,
                            const AttentionParams& params, const Tensor& out) {
-  write_rows<kWrite>(ctx, k, slots, k_plane);
-  write_rows<kWrite>(ctx, v, slots, v_plane);
-  attend_rows<kAttend>(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+  if constexpr (kHasCuda) {
+    kWrite(ctx, k, slots, k_plane);
+    kWrite(ctx, v, slots, v_plane);
+    kAttend(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+  }
 }
 
 void expect_paged(const Context& ctx, const char* what, const PagedRows& rows,
@@ -66,9 +56,13 @@ void expect_attention(const Context& ctx, const Tensor& q, const KvPlane& k_plan
   check(dtype != DType::kI8 || ctx.device.kind == DeviceKind::kCpu,
         "paged_attention: int8 planes are the CPU's");
   expect(ctx, "paged_attention k_plane", k_plane.data,
-         {-1, kv_row_elements(dtype, kv_heads, q.dim(2))}, {DType::kF32, DType::kBF16, DType::kI8});
+         {-1, kv_row_elements(dtype, kv_heads, q.dim(2))},
+         {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3});
   expect(ctx, "paged_attention v_plane", v_plane.data,
          {k_plane.data.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
+  for (const KvPlane* plane : {&k_plane, &v_plane})
+    if (plane->scales.defined())
+      expect_dense(ctx, "paged_attention scales", plane->scales, {kv_heads}, kFloat);
   check(k_plane.panels() == v_plane.panels() &&
             (!k_plane.panels() ||
              (k_plane.form == PlaneForm::kKeyPanels && v_plane.form == PlaneForm::kValuePanels &&
@@ -94,8 +88,8 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out) {
   expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
-  on_device<cpu::paged_attention, attend_rows<cuda::paged_attention>>(ctx, q, k_plane, v_plane,
-                                                                      kv_heads, rows, params, out);
+  on_device<cpu::paged_attention, cuda::paged_attention>(ctx, q, k_plane, v_plane, kv_heads, rows,
+                                                         params, out);
 }
 
 void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,

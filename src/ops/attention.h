@@ -17,7 +17,7 @@ namespace sluice::ops {
 // eager_attention_forward; soft caps: Gemma2Attention; ALiBi: arXiv 2108.12409, BloomAttention.
 void paged_attention(
     Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
-    const KvPlane& k_plane,         // [S, kv * d] f32 or bf16, or int8 with scales (ops/kv.h)
+    const KvPlane& k_plane,         // [S, kv * d] f32, bf16 or e4m3, or int8 with scales (ops/kv.h)
     const KvPlane& v_plane,         // [S, kv * dv], k_plane's dtype; both panels or both rows
     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
     const Tensor& out);  // [T, h, dv] f32, strided; stride 1 over dv

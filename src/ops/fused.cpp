@@ -16,17 +16,6 @@
 namespace sluice::ops {
 namespace {
 
-// On a GPU planes lie in rows; other forms are refused before.
-template <auto kBody>
-void rotate_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                 const HeadRotation& rotation, const Tensor& slots, const KvPlane& k_plane,
-                 const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
-                 const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
-  if constexpr (kHasCuda)
-    kBody(ctx, q, k, v, rotation, slots, k_plane.data, v_plane.data, kv_heads, rows, params, mixed,
-          out);
-}
-
 // Fused kernels of a GPU choose by the number of rows, so deterministic runs go step by step.
 bool may_fuse(const Context& ctx) {
   return ctx.device.kind == DeviceKind::kCpu || !ctx.deterministic;
@@ -234,7 +223,7 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
                              const Tensor& mixed, const Tensor& out) {
   expect_rotate_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
                            mixed, out);
-  on_device<cpu::rotate_write_and_attend, rotate_rows<cuda::rotate_write_and_attend>>(
+  on_device<cpu::rotate_write_and_attend, cuda::rotate_write_and_attend>(
       ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, mixed, out);
 }
 
@@ -246,9 +235,11 @@ void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, co
   expect_rotate_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
                            mixed, out);
   if (ctx.device.kind != DeviceKind::kCpu) {
-    if (runs(ctx))
-      rotate_rows<cuda::rotate_write_then_attend>(ctx, q, k, v, rotation, slots, k_plane, v_plane,
-                                                  kv_heads, rows, params, mixed, out);
+    if constexpr (kHasCuda) {
+      if (runs(ctx))
+        cuda::rotate_write_then_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads,
+                                       rows, params, mixed, out);
+    }
     return;
   }
   if (rotation.defined())

@@ -8,26 +8,22 @@
 namespace sluice::ops {
 namespace {
 
-// On a GPU planes lie in rows; other forms are refused before.
-template <auto kBody>
-void write_rows(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
-  if constexpr (kHasCuda) kBody(ctx, src, slots, plane.data);
-}
-
-template <auto kBody>
-void move_rows(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
-               const Tensor& to_slots) {
-  std::vector<Tensor> rows;
-  for (const KvPlane& plane : planes) rows.push_back(plane.data);
-  if constexpr (kHasCuda) kBody(ctx, rows, from_slots, to_slots);
-}
-
 // A plane whose rows hold n elements: how many heads share an int8 row shows in its scales.
-void expect_plane(const Context& ctx, const char* what, const KvPlane& given, std::int64_t n) {
+// `is_written`: e4m3 is allowed.
+void expect_plane(const Context& ctx, const char* what, const KvPlane& given, std::int64_t n,
+                  bool is_written = false) {
   const Tensor& plane = given.data;
   if (given.scaled()) {
     expect_dense(ctx, what, plane, {-1, n + kKeyScaleBytes}, {DType::kU8});
     check(plane.dim(0) % kPageSize == 0, "{}: {} has no whole pages", what, plane);
+    return;
+  }
+  if (is_written && given.is_fp8()) {
+    expect(ctx, what, plane, {-1, n}, {DType::kF8E4M3});
+    if (!given.scales.defined()) return;
+    expect_dense(ctx, what, given.scales, {-1}, kFloat);
+    check(n % given.scales.dim(0) == 0, "{}: rows of {} elements with scales of {} heads", what, n,
+          given.scales.dim(0));
     return;
   }
   if (plane.dtype != DType::kI8) return expect(ctx, what, plane, {-1, n}, kPlane);
@@ -55,9 +51,9 @@ void expect_panels(const Context& ctx, const char* what, const KvPlane& plane) {
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
   expect(ctx, "kv_write src", src, {-1, -1}, kFloat);
   expect(ctx, "kv_write slots", slots, {src.dim(0)}, kSlot);
-  expect_plane(ctx, "kv_write plane", plane, src.dim(1));
+  expect_plane(ctx, "kv_write plane", plane, src.dim(1), true);
   expect_panels(ctx, "kv_write plane", plane);
-  on_device<cpu::kv_write, write_rows<cuda::kv_write>>(ctx, src, slots, plane);
+  on_device<cpu::kv_write, cuda::kv_write>(ctx, src, slots, plane);
 }
 
 void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out) {
@@ -75,7 +71,7 @@ void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_s
     expect(ctx, "kv_move plane", plane.data, {-1, -1}, {plane.data.dtype});
     expect_panels(ctx, "kv_move plane", plane);
   }
-  on_device<cpu::kv_move, move_rows<cuda::kv_move>>(ctx, planes, from_slots, to_slots);
+  on_device<cpu::kv_move, cuda::kv_move>(ctx, planes, from_slots, to_slots);
 }
 
 }  // namespace sluice::ops

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa/tiles.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
 
 namespace sluice::ops {
@@ -29,6 +30,7 @@ std::string_view in_fragments(const Weight& w) {
   if (w.input != DType::kBF16) return "fragments multiply rows of bfloat16";
   if (w.format == Format::kFp8 && w.group != kFragmentColumns)
     return "FP8 in fragments has groups of 128 columns";
+  if (w.format == Format::kMxFp4 && w.group != kMxGroup) return "MXFP4 has groups of 32 columns";
   return w.group == 32 || w.group == 64 || w.group == kFragmentColumns
              ? ""
              : "fragments have groups of 32, 64 or 128 columns";
@@ -130,7 +132,8 @@ constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
                                  cpu_fragments(Format::kFp8, "FP8 fragments"),
                                  cpu_fragments(Format::kInt8, "int8 fragments"),
                                  cpu_fragments(Format::kInt4, "int4 fragments"),
-                                 cpu_fragments(Format::kInt4Zero, "int4 fragments with zeros")};
+                                 cpu_fragments(Format::kInt4Zero, "int4 fragments with zeros"),
+                                 cpu_fragments(Format::kMxFp4, "MXFP4 fragments")};
 
 // Templates, so that a build without CUDA makes none of these.
 template <bool kBuilt>
@@ -231,7 +234,8 @@ std::span<const WeightOps> cuda_table() {
         cuda_fragments<kBuilt>(Format::kFp8, "FP8 fragments"),
         cuda_fragments<kBuilt>(Format::kInt8, "int8"),
         cuda_fragments<kBuilt>(Format::kInt4, "int4"),
-        cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros")};
+        cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros"),
+        cuda_fragments<kBuilt>(Format::kMxFp4, "MXFP4")};
     return kRows;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

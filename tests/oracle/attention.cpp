@@ -50,8 +50,10 @@ struct Bend {
 // mean square (oracle.h, sum_error) but for one case in 10^7. The spread is that root over the sum
 // of the weights, for every output. (Queries times the scale are exact: the queries of check_paged
 // are bfloat16 numbers and its scale is ln 2 / 8, which makes weights powers of two of q k / 8.)
+// `k_scales`: of e4m3, by KV head; null: 1.
 void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& k,
-                       std::int64_t kv_heads, float scale, const Bend& bend) {
+                       std::int64_t kv_heads, float scale, const Bend& bend,
+                       const Twin* k_scales = nullptr) {
   const std::int64_t heads = q.host.dim(1), dim = q.host.dim(2);
   std::vector<float> keys(static_cast<std::size_t>(dim));
   std::vector<double> roots(static_cast<std::size_t>(batch.tokens() * heads));
@@ -64,8 +66,11 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
         sum[static_cast<std::size_t>(h)] =
             std::exp(bend.sinks->at(bend.sinks->host.data, kv * group + h, 0, 0));
       for (std::int64_t p = begin; p < end; ++p) {
-        const BF16* row = k.host.ptr<BF16>() + batch.slot(t, p) * k.host.stride[0] + kv * dim;
-        std::transform(row, row + dim, keys.begin(), [](BF16 x) { return static_cast<float>(x); });
+        const double k_scale =
+            k_scales == nullptr ? 1 : k_scales->at(k_scales->host.data, kv, 0, 0);
+        for (std::int64_t i = 0; i < dim; ++i)
+          keys[static_cast<std::size_t>(i)] =
+              static_cast<float>(k_scale * k.at(k.host.data, batch.slot(t, p), kv * dim + i, 0));
         for (std::int64_t h = 0; h < group; ++h) {
           const float* query = q.host.ptr<float>() + q.offset(t, kv * group + h, 0);
           float dot[8] = {};
@@ -119,6 +124,22 @@ void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
   });
 }
 
+// A plane; of e4m3 with its scales.
+ops::KvPlane plane_of(const Twin& plane, const Twin& scales, bool scaled, const Context& ctx) {
+  ops::KvPlane view = plane(ctx);
+  if (scaled) view.scales = scales(ctx);
+  return view;
+}
+// The spread is that of float16 for e4m3, whose weights below 2^-14 have errors of 2^-25.
+void allow_rounded_weights(Allowed& allowed, DType dtype, std::int64_t keys, const Twin& spread,
+                           double sides) {
+  if (dtype == DType::kF32) return;
+  const bool is_fp8 = dtype == DType::kF8E4M3;
+  allowed.bound = 6 * std::sqrt(sides) * (is_fp8 ? kF16Unit : kBf16Unit);
+  allowed.scale = &spread;
+  if (is_fp8) allowed.absolute += static_cast<double>(keys) * 0x1p-25;
+}
+
 void check_paged(Bench& bench, const Batch& batch, const char* what,
                  const std::vector<Heads>& shapes, const std::vector<DType>& dtypes) {
   for (const Heads& h : shapes)
@@ -130,23 +151,30 @@ void check_paged(Bench& bench, const Batch& batch, const char* what,
         Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}),
             out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
         Twin spread(bench, DType::kF32, {tokens, h.heads, h.value_dim});
+        Twin k_scales(bench, DType::kF32, {h.kv_heads}), v_scales(bench, DType::kF32, {h.kv_heads});
         q.fill(51, 2);
         q.round_to_bf16();
         batch.fill_keys(k, 52);
         batch.fill_keys(v, 53);
+        // Scales of at most 1 keep scores and values as small as without.
+        const bool scaled = dtype == DType::kF8E4M3 && window > 0;
+        k_scales.set(
+            [&](std::int64_t kv, std::int64_t, std::int64_t) { return 0.3 + 0.1 * (kv % 7); });
+        v_scales.set(
+            [&](std::int64_t kv, std::int64_t, std::int64_t) { return 0.9 - 0.1 * (kv % 7); });
         const auto scale = static_cast<float>(std::log(2.0) / 8);
         Allowed allowed =
             attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
-        if (dtype == DType::kBF16) {
-          set_weight_spread(spread, batch, q, k, h.kv_heads, scale, {.window = window});
-          allowed.bound = 6 * kBf16Unit;
-          allowed.scale = &spread;
-        }
+        if (dtype != DType::kF32)
+          set_weight_spread(spread, batch, q, k, h.kv_heads, scale, {.window = window},
+                            scaled ? &k_scales : nullptr);
+        allow_rounded_weights(allowed, dtype, batch.longest(), spread, 1);
         const std::string label =
             fmt::format("{}: {} of {} heads, {}/{} {} window {}", what, h.heads, h.kv_heads, h.dim,
                         h.value_dim, dtype_name(dtype), window);
         const auto attend = [&](Context& ctx) {
-          ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
+          ops::paged_attention(ctx, q(ctx), plane_of(k, k_scales, scaled, ctx),
+                               plane_of(v, v_scales, scaled, ctx), h.kv_heads, batch.rows(ctx),
                                {.scale = scale, .window = window}, out(ctx));
         };
         bench.compare("paged_attention", label, {{&out, allowed}}, attend);
@@ -178,7 +206,7 @@ void check_score_mods(Bench& bench, const Batch& batch, const char* what, const 
       {"sinks", 0, 0, 0, true, false},        {"sinks and window", 100, 0, 0, true, false},
       {"slopes", 0, 0, 0, false, true},       {"all of them", 0, 100, 1.5f, true, true}};
   for (const Case& c : kCases)
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
       Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8),
           k(bench, dtype, {slots, h.kv_heads * h.dim});
       Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}),
@@ -194,16 +222,14 @@ void check_score_mods(Bench& bench, const Batch& batch, const char* what, const 
       // tanh is within 4 units of 1 on either side. A distance times a slope is rounded once, for
       // weights of at least e^-32 of the maximum.
       allowed.absolute += 2 * (16 * c.softcap + (c.slopes ? 2 * 64 : 0)) * kUnit;
-      if (dtype == DType::kBF16) {
+      if (dtype != DType::kF32)
         set_weight_spread(spread, batch, q, k, h.kv_heads, scale,
                           {.window = c.window,
                            .chunk = c.chunk,
                            .softcap = c.softcap,
                            .sinks = c.sinks ? &sinks : nullptr,
                            .slopes = c.slopes ? &slopes : nullptr});
-        allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;  // either side rounds
-        allowed.scale = &spread;
-      }
+      allow_rounded_weights(allowed, dtype, batch.longest(), spread, 2);  // either side rounds
       bench.compare("paged_attention",
                     fmt::format("{}: {}, {} of {} heads, {}/{} {}", what, c.name, h.heads,
                                 h.kv_heads, h.dim, h.value_dim, dtype_name(dtype)),
@@ -229,7 +255,8 @@ void check_attention(Bench& bench) {
   // Kernels on tensor cores: groups from one head to more than a tile.
   const std::vector<Heads> halves = {
       {5, 5, 64, 64}, {16, 1, 128, 128}, {12, 2, 96, 96}, {48, 1, 128, 128}, {14, 2, 64, 64}};
-  const std::vector<DType> both = {DType::kF32, DType::kBF16}, half = {DType::kBF16};
+  const std::vector<DType> both = {DType::kF32, DType::kBF16, DType::kF8E4M3},
+                           half = {DType::kBF16, DType::kF8E4M3};
   // Prefill with a prefix, a whole prefill, decode rows; then decode rows alone.
   const Batch mixed(bench, {300, 70, 1, 257, 64},
                     {{0, 290, 300}, {1, 0, 70}, {2, 0, 1}, {3, 256, 257}, {4, 63, 64}});

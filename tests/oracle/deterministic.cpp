@@ -105,7 +105,9 @@ void check_attention_of_rows(Bench& bench) {
   };
   for (const Heads& h : {Heads{8, 2, 128, DType::kBF16}, Heads{5, 1, 128, DType::kBF16},
                          Heads{8, 1, 64, DType::kBF16}, Heads{3, 3, 64, DType::kBF16},
-                         Heads{4, 2, 96, DType::kBF16}, Heads{4, 2, 64, DType::kF32}})
+                         Heads{4, 2, 96, DType::kBF16}, Heads{4, 2, 64, DType::kF32},
+                         Heads{8, 2, 128, DType::kF8E4M3}, Heads{5, 1, 64, DType::kF8E4M3},
+                         Heads{4, 2, 256, DType::kF8E4M3}, Heads{3, 3, 40, DType::kF8E4M3}})
     for (const std::int64_t window : {0, 90, 300}) {
       Twin k(bench, h.dtype, {batch.slots(), h.kv_heads * h.dim}),
           v(bench, h.dtype, {batch.slots(), h.kv_heads * h.dim});

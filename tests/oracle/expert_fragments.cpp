@@ -26,12 +26,18 @@ struct Kind {
   Format format;
   std::int64_t group;
 };
-constexpr Kind kKinds[] = {
-    {Format::kFp8, 128}, {Format::kInt4Zero, 128}, {Format::kInt4, 32}, {Format::kInt8, 64}};
+constexpr Kind kKinds[] = {{Format::kFp8, 128},
+                           {Format::kInt4Zero, 128},
+                           {Format::kInt4, 32},
+                           {Format::kInt8, 64},
+                           {Format::kMxFp4, 32}};
+// Widths of gpt-oss, whose last unit of columns is half empty.
+constexpr Shape kGptOss[] = {{1, 8, 4, 2880, 2880}, {8, 8, 4, 2880, 2880}, {64, 8, 4, 2880, 2880}};
 
-enum class Extra : std::uint8_t { kNone, kGelu, kClamped, kBiased, kWeighed };
-constexpr Extra kExtras[] = {Extra::kNone, Extra::kGelu, Extra::kClamped, Extra::kBiased,
-                             Extra::kWeighed};
+// kGptOss: clamped, with biases in the order of interleaved rows.
+enum class Extra : std::uint8_t { kNone, kGelu, kClamped, kBiased, kWeighed, kGptOss };
+constexpr Extra kExtras[] = {Extra::kNone,   Extra::kGelu,    Extra::kClamped,
+                             Extra::kBiased, Extra::kWeighed, Extra::kGptOss};
 
 // A stack of random numbers with a root mean square of about `size`.
 struct StackTwin {
@@ -52,15 +58,19 @@ struct StackTwin {
     std::uniform_real_distribution<float> uniform(-448, 448);
     const ops::FragmentUnit unit = ops::fragment_unit(kind.format, kind.group);
     // The root mean square of the codes: uniform ones, and differences of two nibbles.
-    const double of_codes = kind.format == Format::kFp8    ? 448 / std::sqrt(3.0)
-                            : kind.format == Format::kInt8 ? 74
-                            : kind.format == Format::kInt4 ? 4.6
-                                                           : 6.5;
+    const double of_codes = kind.format == Format::kFp8     ? 448 / std::sqrt(3.0)
+                            : kind.format == Format::kInt8  ? 74
+                            : kind.format == Format::kInt4  ? 4.6
+                            : kind.format == Format::kMxFp4 ? 2.93
+                                                            : 6.5;
+    const int power = static_cast<int>(std::floor(std::log2(size / of_codes)));
     std::uint8_t bytes[4] = {};
     data.set([&](std::int64_t, std::int64_t j, std::int64_t) {
       if (j < unit.code_bytes())
         return static_cast<double>(kind.format == Format::kFp8 ? ops::to_e4m3(uniform(random))
                                                                : random() % 256);
+      if (unit.scale_bytes == 1)
+        return static_cast<double>(127 + power - static_cast<int>(random() % 2));
       if (j >= unit.zeros_at()) return static_cast<double>(random() % 16);
       const int at = static_cast<int>(j % unit.scale_bytes);
       if (at == 0) {
@@ -115,9 +125,11 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
   });
   const auto params = [&](const Context& ctx) {
     ops::ExpertParams p(extra == Extra::kGelu ? Activation::kGeluTanh : Activation::kSilu);
-    if (extra == Extra::kClamped) p.clamp = 1.5f;
+    if (extra == Extra::kClamped || extra == Extra::kGptOss) p.clamp = 1.5f;
     p.weigh_input = extra == Extra::kWeighed;
-    if (extra == Extra::kBiased) p.up_bias = up_bias(ctx), p.down_bias = down_bias(ctx);
+    if (extra == Extra::kBiased || extra == Extra::kGptOss)
+      p.up_bias = up_bias(ctx), p.down_bias = down_bias(ctx);
+    p.interleaved = extra == Extra::kGptOss;
     return p;
   };
   // gate and up stay below 6 times their deviation, plus a bias, so their product below 64. Sums of
@@ -164,6 +176,7 @@ void check_expert_fragments(Bench& bench) {
       for (const Extra extra : kExtras)
         if (extra == Extra::kNone || !is_large) check_mlp(bench, s, kind, extra);
     }
+  for (const Shape& s : kGptOss) check_mlp(bench, s, {Format::kMxFp4, 32}, Extra::kGptOss);
 }
 
 }  // namespace sluice::oracle

@@ -131,7 +131,7 @@ struct Heads {
 
 // One batch and one kind of heads: both windows, both types of the output.
 void check_rotated_attention(Bench& bench, const Batch& batch, const std::string& name,
-                             const Heads& h) {
+                             const Heads& h, DType cache) {
   const std::int64_t tokens = batch.tokens(), kv_width = h.kv_heads * h.dim;
   Twin q0(bench, DType::kF32, {tokens, h.heads, h.dim}), k0(bench, DType::kF32, {tokens, kv_width});
   Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}),
@@ -140,8 +140,17 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
       angles(bench, DType::kF32, {tokens, h.rotated});
   Twin q_weight(bench, DType::kF32, {h.dim}), k_weight(bench, DType::kF32, {h.dim}),
       slots(bench, DType::kI64, {tokens});
-  Twin k_plane(bench, DType::kBF16, {batch.slots(), kv_width});
-  Twin v_plane(bench, DType::kBF16, {batch.slots(), kv_width});
+  Twin k_plane(bench, cache, {batch.slots(), kv_width});
+  Twin v_plane(bench, cache, {batch.slots(), kv_width});
+  Twin k_scales(bench, DType::kF32, {h.kv_heads}), v_scales(bench, DType::kF32, {h.kv_heads});
+  const bool is_fp8 = cache == DType::kF8E4M3;
+  k_scales.set([](std::int64_t kv, std::int64_t, std::int64_t) { return 1 - 0.03 * (kv % 7); });
+  v_scales.set([](std::int64_t kv, std::int64_t, std::int64_t) { return 0.7 + 0.03 * (kv % 7); });
+  const auto plane = [&](const Twin& rows, const Twin& scales, const Context& ctx) {
+    ops::KvPlane view = rows(ctx);
+    if (is_fp8) view.scales = scales(ctx);
+    return view;
+  };
   q0.fill(111);
   k0.fill(112);
   v.fill(113);
@@ -162,18 +171,22 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
   const double query = kUniform, key = kUniform;
   const auto scale = 0.1f;
   const double score = scale * 6 * kBf16Unit * query * key * std::sqrt(static_cast<double>(h.dim));
-  const Allowed stored{.absolute = 1e-6,
-                       .relative = 2 * kBf16Unit};  // a value near a tie may go either way
+  // A value near a tie may go either way: by one unit of its last bit. In e4m3 that is an eighth,
+  // and 2^-9 below 2^-6.
+  const Allowed stored = is_fp8 ? Allowed{.absolute = 0x1p-9, .relative = 0x1p-3}
+                                : Allowed{.absolute = 1e-6, .relative = 2 * kBf16Unit};
+  // At most one element of a new key does. Heads have elements of up to 3 then, queries too.
+  const double tie = is_fp8 ? scale * 3 * 3 * 0x1p-3 : 0;
   for (const DType out_type : {DType::kF32, DType::kBF16}) {
     Twin mixed(bench, DType::kF32, {tokens, h.heads, h.dim}),
         out(bench, out_type, {tokens, h.heads, h.dim});
-    Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit)};
+    Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit + tie)};
     if (out_type == DType::kBF16) allowed.relative = 2 * kBf16Unit;
     for (const std::int64_t window : {0, 50})
       bench.compare(
           "rotate_write_and_attend",
-          fmt::format("{}: {} of {} heads of {}, window {}, to {}", name, h.heads, h.kv_heads,
-                      h.dim, window, dtype_name(out_type)),
+          fmt::format("{}: {} of {} heads of {} {}, window {}, to {}", name, h.heads, h.kv_heads,
+                      h.dim, dtype_name(cache), window, dtype_name(out_type)),
           {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}}, [&](Context& ctx) {
             ops::convert(ctx, q0(ctx), q(ctx));
             ops::convert(ctx, k0(ctx), k(ctx));
@@ -184,7 +197,8 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
                                              .interleaved = h.interleaved};
             const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
             ops::rotate_write_and_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
-                                         k_plane(ctx), v_plane(ctx), h.kv_heads, batch.rows(ctx),
+                                         plane(k_plane, k_scales, ctx),
+                                         plane(v_plane, v_scales, ctx), h.kv_heads, batch.rows(ctx),
                                          {.scale = scale, .window = window}, to, out(ctx));
           });
   }
@@ -214,7 +228,8 @@ void check_heads(Bench& bench) {
           Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
           Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false},
           Heads{8, 2, 64, 64, false, false}, Heads{192, 48, 128, 128, true, false}})
-      check_rotated_attention(bench, batch, c.name, h);
+      for (const DType cache : {DType::kBF16, DType::kF8E4M3})
+        check_rotated_attention(bench, batch, c.name, h, cache);
   }
 }
 

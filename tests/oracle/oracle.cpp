@@ -1,10 +1,12 @@
 #include "oracle.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "base/error.h"
+#include "kernels/types/fp8.h"
 #include "ops/session.h"
 #include "tensor/cuda_runtime.h"
 
@@ -72,6 +74,10 @@ double Twin::at(const void* bytes, std::int64_t i, std::int64_t j, std::int64_t 
       return static_cast<float>(static_cast<const F16*>(bytes)[n]);
     case DType::kU8:
       return static_cast<const std::uint8_t*>(bytes)[n];
+    case DType::kF8E4M3: {
+      static const std::array<float, 256> values = ops::e4m3_values();
+      return values[static_cast<const std::uint8_t*>(bytes)[n]];
+    }
     case DType::kI32:
       return static_cast<const std::int32_t*>(bytes)[n];
     case DType::kI64:
@@ -97,6 +103,9 @@ void Twin::set(const std::function<double(std::int64_t, std::int64_t, std::int64
         break;
       case DType::kU8:
         host.ptr<std::uint8_t>()[n] = static_cast<std::uint8_t>(x);
+        break;
+      case DType::kF8E4M3:
+        static_cast<std::uint8_t*>(host.data)[n] = ops::to_e4m3(static_cast<float>(x));
         break;
       case DType::kI64:
         host.ptr<std::int64_t>()[n] = static_cast<std::int64_t>(x);

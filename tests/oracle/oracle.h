@@ -25,6 +25,7 @@ namespace sluice::oracle {
 
 inline constexpr double kUnit = 0x1p-24;     // half an ulp of a float32 at 1
 inline constexpr double kBf16Unit = 0x1p-8;  // half an ulp of a bfloat16 at 1
+inline constexpr double kF16Unit = 0x1p-11;  // half an ulp of a float16 at 1
 
 // The rounding error of a sum of n terms stays below this times the sum of their absolute values,
 // but for one case in 10^7, for two sides. Source: Higham and Mary 2019, A new approach to

@@ -34,7 +34,8 @@ def test_models(directory, tmp_path):
     # embeddings are unchanged. Rows of these models that are shorter than 128 are padded.
     for flags, most in ((["--quantization", "int8"], 0.8), (["-q", "int4"], 0.7),
                         (["-q", "int4", "--quantization-group-size", "128"], 0.9),
-                        (["--quantization", "int8", "--kv-cache-dtype", "int8"], 0.8), (["--kv-cache-dtype", "float32"], 1.0)):
+                        (["--quantization", "int8", "--kv-cache-dtype", "int8"], 0.8), (["--kv-cache-dtype", "float32"], 1.0),
+                        (["--kv-cache-dtype", "fp8_e4m3"], 1.0)):
         with Server(directory, "--tokenizer-path", TINY, "--dtype", "bfloat16", "--max-total-tokens", "4096", "--chunked-prefill-size", "64", *flags,
                     log=tmp_path / "log") as server:
             now = plan(server)
@@ -44,6 +45,8 @@ def test_models(directory, tmp_path):
                 assert now["kv_bytes_per_token"] == bytes_a_token
             elif "float32" in flags:
                 assert now["kv_bytes_per_token"] == 2 * bytes_a_token
+            elif "fp8_e4m3" in flags:
+                assert now["kv_bytes_per_token"] == bytes_a_token / 2
             else:
                 assert bytes_a_token / 2 < now["kv_bytes_per_token"] < 0.7 * bytes_a_token
             # Prefilled in chunks, then from the cached prefix: the same numbers.
@@ -66,7 +69,8 @@ def test_chat(form, tmp_path):
 @pytest.mark.parametrize("flags, answer", [
     (["--quantization", "awq"], "auto, none, int8, int4"),
     (["--quantization-group-size", "64"], "32, 128"),
-    (["--kv-cache-dtype", "fp8_e4m3"], "int8 takes as little memory as fp8"),
+    (["--kv-cache-dtype", "fp8_e5m2"], "give fp8_e4m3"),
+    (["--kv-cache-dtype", "fp8"], "fp8_e4m3 needs keys and values of heads"),
     (["--kv-cache-dtype", "int8"], "caches one latent for all heads"),
 ])
 def test_refusals(flags, answer):

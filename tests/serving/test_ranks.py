@@ -101,6 +101,7 @@ def test_features_of_requests_do_not_depend_on_ranks(two, tiny, fields):
     ("sluice-tiny", ("--quantization", "int8"), False),
     ("sluice-tiny", ("--dtype", "bfloat16"), False),
     ("qwen3", ("--kv-cache-dtype", "int8"), False),
+    ("qwen3", ("--kv-cache-dtype", "fp8_e4m3"), False),
     ("qwen3", ("--load-format", "dummy"), True),
     ("qwen2-tied", ("--quantization", "int4"), False),
 ])

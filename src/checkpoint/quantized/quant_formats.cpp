@@ -96,7 +96,8 @@ constexpr QuantFormat kFormats[] = {
      .shape = "",
      .columns_outside = false,
      .bind = bind_mxfp4,
-     .widen = widen_mxfp4},
+     .widen = widen_mxfp4,
+     .codes = codes_of_mxfp4},
 };
 
 }  // namespace

@@ -58,8 +58,9 @@ struct QuantTile {
   std::int64_t column = 0, num_columns = 0;
 };
 
-// A tile of integers as the file stores it, of e4m3 with zeros that mean nothing: the value at (r,
-// c) is (codes[r, c] - zeros[g, r]) x scales[g, r], where g is groups[c].
+// A tile of integers as the file stores it: the value at (r, c) is (codes[r, c] - zeros[g, r]) x
+// scales[g, r], where g is groups[c]. Of e4m3 and e2m1 the zeros mean nothing, and codes are
+// numbers.
 struct QuantCodes {
   std::vector<std::uint8_t> codes;   // [rows, columns]
   std::vector<std::uint8_t> zeros;   // [groups, rows]
@@ -83,7 +84,8 @@ struct QuantFormat {
   // became shorter.
   void (*widen)(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                 float* out);
-  // Reads the tile of a matrix of integers or e4m3, of which none may be NaN; errors as of `widen`.
+  // Reads the tile of a matrix of integers, e2m1 or e4m3, of which none may be NaN; errors as of
+  // `widen`. A scale that is no number is NaN.
   // Null: the format has other numbers.
   void (*codes)(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                 QuantCodes& out) = nullptr;

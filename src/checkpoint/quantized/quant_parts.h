@@ -76,5 +76,7 @@ void widen_codes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
 void bind_mxfp4(const QuantizationConfig& config, QuantMatrix& matrix);
 void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                  float* out);
+void codes_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                    QuantCodes& out);
 
 }  // namespace sluice

@@ -207,32 +207,72 @@ void bind_mxfp4(const QuantizationConfig&, QuantMatrix& matrix) {
   matrix.block_columns = kMxGroup;
 }
 
+namespace {
+
+// The groups of a tile: 16 bytes of codes and a scale each, row by row.
+struct MxGroups {
+  std::int64_t first = 0, count = 0;  // of a row
+  std::string_view name;
+  std::vector<std::byte> values, scale;
+
+  MxGroups(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+           std::int64_t first_group, std::int64_t last_group)
+      : first(first_group), count(last_group - first_group), name(matrix.info.name) {
+    constexpr std::int64_t kBytes = kMxGroup / 2;
+    const std::int64_t first_row = tile.matrix * matrix.rows() + tile.row,
+                       groups = matrix.columns() / kMxGroup;
+    TensorInfo values_info = *matrix.values;  // a row of groups as one row
+    values_info.shape = {matrix.matrices() * matrix.rows(), groups * kBytes};
+    TensorInfo scale_info = *matrix.scale;
+    scale_info.shape = {matrix.matrices() * matrix.rows(), groups};
+    if (tile.num_columns > 0)
+      values = PartReader(checkpoint, values_info)
+                   .bytes(first_row, tile.num_rows, first * kBytes, count * kBytes);
+    scale = PartReader(checkpoint, scale_info).bytes(first_row, tile.num_rows, first, count);
+  }
+  // Of a column within the groups.
+  unsigned code(std::int64_t row, std::int64_t column) const {
+    const unsigned pair = std::to_integer<unsigned>(
+        values[static_cast<std::size_t>((row * count * kMxGroup + column) / 2)]);
+    return column % 2 == 0 ? pair & 15 : pair >> 4;
+  }
+  float scale_at(std::int64_t row, std::int64_t group) const {
+    const auto code =
+        std::to_integer<unsigned>(scale[static_cast<std::size_t>(row * count + group)]);
+    require(code != 0xFF,
+            "the matrix {} (MXFP4): a scale of row {} of the {} that were read is NaN; the "
+            "checkpoint is damaged",
+            name, row, static_cast<std::int64_t>(scale.size()) / count);
+    return e8m0_value(code);
+  }
+};
+
+}  // namespace
+
 void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                  float* out) {
-  const std::int64_t first_row = tile.matrix * matrix.rows() + tile.row,
-                     groups = matrix.columns() / kMxGroup;
-  const std::int64_t first = tile.column / kMxGroup,
-                     last = (tile.column + tile.num_columns - 1) / kMxGroup;
-  const std::int64_t count = last - first + 1, group_bytes = kMxGroup / 2;
-  TensorInfo values_info = *matrix.values;  // a row of groups as one row
-  values_info.shape = {matrix.matrices() * matrix.rows(), groups * group_bytes};
-  const std::vector<std::byte> values =
-      PartReader(checkpoint, values_info)
-          .bytes(first_row, tile.num_rows, first * group_bytes, count * group_bytes);
-  TensorInfo scale_info = *matrix.scale;
-  scale_info.shape = {matrix.matrices() * matrix.rows(), groups};
-  const std::vector<std::byte> scale =
-      PartReader(checkpoint, scale_info).bytes(first_row, tile.num_rows, first, count);
+  const MxGroups groups(checkpoint, matrix, tile, tile.column / kMxGroup,
+                        (tile.column + tile.num_columns - 1) / kMxGroup + 1);
   for (std::int64_t r = 0; r < tile.num_rows; ++r)
     for (std::int64_t c = 0; c < tile.num_columns; ++c) {
-      // within the groups read
-      const std::int64_t at = tile.column + c - first * kMxGroup;
-      const unsigned pair = std::to_integer<unsigned>(
-          values[static_cast<std::size_t>(r * count * group_bytes + at / 2)]);
-      const unsigned code = at % 2 == 0 ? pair & 15 : pair >> 4;
-      *out++ = kE2M1[code] * e8m0_value(std::to_integer<unsigned>(
-                                 scale[static_cast<std::size_t>(r * count + at / kMxGroup)]));
+      const std::int64_t at = tile.column + c - groups.first * kMxGroup;
+      *out++ = kE2M1[groups.code(r, at)] * groups.scale_at(r, at / kMxGroup);
     }
+}
+
+void codes_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                    QuantCodes& out) {
+  const std::int64_t all = matrix.columns() / kMxGroup;
+  const MxGroups groups(checkpoint, matrix, tile, 0, all);
+  out = {};
+  for (std::int64_t g = 0; g < all; ++g)
+    for (std::int64_t r = 0; r < tile.num_rows; ++r) out.scales.push_back(groups.scale_at(r, g));
+  out.zeros.resize(out.scales.size());
+  for (std::int64_t r = 0; r < tile.num_rows; ++r)
+    for (std::int64_t c = 0; c < tile.num_columns; ++c)
+      out.codes.push_back(static_cast<std::uint8_t>(groups.code(r, tile.column + c)));
+  for (std::int64_t c = 0; c < tile.num_columns; ++c)
+    out.groups.push_back(static_cast<std::int32_t>((tile.column + c) / kMxGroup));
 }
 
 }  // namespace sluice

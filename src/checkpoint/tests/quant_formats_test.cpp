@@ -367,7 +367,23 @@ TEST(QuantFormats, Mxfp4) {
     for (std::int64_t r = 0; r < 3; ++r)
       for (std::int64_t c = 0; c < 41; ++c)
         ASSERT_EQ(seen[static_cast<std::size_t>(r * 41 + c)], wanted.at(kRows + 2 + r, 5 + c));
+    // The codes and scales of the same box, whose groups are counted over the whole row.
+    QuantCodes codes;
+    source.read_codes(*source.find_integers("e_blocks"), {1, 2, 3, 5, 41}, codes);
+    for (std::int64_t r = 0; r < 3; ++r)
+      for (std::int64_t c = 0; c < 41; ++c) {
+        const std::uint8_t code = codes.codes[static_cast<std::size_t>(r * 41 + c)];
+        const float scale = codes.scales[static_cast<std::size_t>(
+            codes.groups[static_cast<std::size_t>(c)] * 3 + r)];
+        ASSERT_EQ((code & 8 ? -1 : 1) * kE2M1[code & 7] * scale, wanted.at(kRows + 2 + r, 5 + c));
+      }
   }
+  scales[3] = 0xFF;
+  Folder folder;
+  folder.writer.add("e_blocks", "U8", {2 * kRows, kGroups, 16}, blocks)
+      .add("e_scales", "U8", {2 * kRows, kGroups}, scales);
+  const WeightSource source = folder.open({.method = "mxfp4"});
+  EXPECT_THROW(load(source, "e_blocks", {2 * kRows, kGroups * 32}), Error);
 }
 
 TEST(QuantFormats, WhatDoesNotFitIsRefusedByName) {

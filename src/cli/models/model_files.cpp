@@ -136,6 +136,11 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   // Experts in FP8 have a float32 for 128 columns of each row.
   const bool keeps_fp8 = fp8 && config.quantization && config.quantization->is_fp8();
   form.expert_bits = keeps_fp8 ? 8 + 32.0 / 128 : ints ? form.linear_bits : form.product_bits;
+  if (numerics.int_fragments && !numerics.quantization && config.quantization &&
+      config.quantization->is_mxfp4()) {
+    form.expert_bits = 4 + 8.0 / 32;  // groups of 32 with a byte of scale
+    form.products = fmt::format("MXFP4 in experts, {} in others", dtype_name(plain));
+  }
   if (form.linear_bits != form.product_bits)
     form.products += fmt::format(" in linear layers, {} in others", dtype_name(plain));
   return form;

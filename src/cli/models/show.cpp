@@ -64,7 +64,10 @@ Json config_rows(const ModelConfig& c) {
                  {"factor", c.rope.factor}}}};
   if (c.quantization)
     json["quantization"] =
-        c.quantization->describe() + (c.quantization->is_fp8() || c.quantization->is_integers()
+        c.quantization->describe() + (c.quantization->is_mxfp4()
+                                          ? "; experts are computed as stored, e2m1 with a scale "
+                                            "for 32 columns, in bfloat16"
+                                      : c.quantization->is_fp8() || c.quantization->is_integers()
                                           ? "; linear layers, and experts stored one by one, are "
                                             "computed as stored in bfloat16; all else is widened "
                                             "when it is read"

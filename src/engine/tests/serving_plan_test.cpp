@@ -44,8 +44,12 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
       {"deepseek-v2-lite", cpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
        "--kv-cache-dtype int8 needs keys and values of heads, and DeepseekV2ForCausalLM caches one "
        "latent for all heads; give auto, bfloat16 or float32"},
+      {"deepseek-v2-lite", gpu(), with({{"kv-cache-dtype", "fp8"}}), "kv-cache-dtype",
+       "--kv-cache-dtype fp8_e4m3 needs keys and values of heads, and DeepseekV2ForCausalLM caches "
+       "one latent for all heads; give auto, bfloat16 or float32"},
       {"qwen3-8b", gpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
-       "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu"},
+       "--kv-cache-dtype int8 is for a CPU; give fp8_e4m3, auto, bfloat16 or float32, or add "
+       "--device cpu"},
       {"qwen3-8b", gpu(), with({{"quantization", "int4"}, {"dtype", "half"}}), "quantization",
        "--quantization int8 and int4 on a GPU multiply rows of bfloat16, and the computation is "
        "float16; add --dtype bfloat16, or --device cpu"},
@@ -113,6 +117,7 @@ TEST(ServingPlan, TypesFollowOptionsCheckpointAndDevice) {
       {with({{"dtype", "half"}}), bf16, f16, f32, f32},
       {with({{"dtype", "half"}, {"kv-cache-dtype", "bf16"}}), bf16, f16, f32, bf16},
       {with({{"kv-cache-dtype", "int8"}}), bf16, bf16, bf16, i8},
+      {with({{"kv-cache-dtype", "fp8"}}), bf16, bf16, bf16, DType::kF8E4M3},
       {with({{"kv-cache-dtype", "float32"}}), bf16, bf16, bf16, f32},
       {with({{"quantization", "none"}}), bf16, bf16, bf16, bf16, none, false},
       {with({{"q", "int8"}}), bf16, bf16, bf16, bf16, ops::Format::kInt8, false},

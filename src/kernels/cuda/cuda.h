@@ -10,6 +10,7 @@
 #include <array>
 #include <span>
 
+#include "kernels/types/kv_plane.h"
 #include "kernels/types/op_params.h"
 #include "kernels/types/recurrent_params.h"
 #include "kernels/types/sampling_rows.h"
@@ -21,6 +22,7 @@ namespace sluice::cuda {
 using ops::AttentionParams;
 using ops::ExpertParams;
 using ops::HeadRotation;
+using ops::KvPlane;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
@@ -29,16 +31,17 @@ using ops::Weight;
 
 #include "kernels/types/op_bodies.h"
 
-void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane);
-void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots,
+// On a GPU planes lie in rows, or index keys in scaled pages; ops/ refuses other forms.
+void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane);
+void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
              const Tensor& to_slots);
 
-void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out);
 void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                              const HeadRotation& rotation, const Tensor& slots,
-                             const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                             const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                              const PagedRows& rows, const AttentionParams& params,
                              const Tensor& mixed, const Tensor& out);
 void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,

@@ -27,6 +27,11 @@ inline constexpr std::int64_t kFp8Group = 128;     // columns
 inline constexpr std::int64_t kFp8ScaleRows = 16;  // rows of w that share the scale of a group
 inline constexpr float kMaxE4M3 = 448;
 
+// An element of a tensor of e4m3.
+struct E4M3 {
+  std::uint8_t bits = 0;
+};
+
 constexpr std::int64_t fp8_groups(std::int64_t columns, std::int64_t group) {
   return group == 0 ? 1 : (columns + group - 1) / group;
 }

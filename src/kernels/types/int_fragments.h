@@ -10,18 +10,20 @@
 //   kInt8       q - z in [-128, 127]; a byte holds q = difference + 128
 //   kInt4       z = 8
 //   kInt4Zero   z in [0, 15], of each group
+//   kMxFp4      e2m1 instead of q - z (kernels/types/fp4.h); groups of 32
 //
 // The matrix is cut into units of 16 rows by 128 columns, those of a tile of rows one after the
 // other. A unit is one run of bytes:
 //
 //   codes    of each lane of a warp its fragments of m16n8k16, 16 bytes of all lanes together
-//   scales   float16 or bfloat16 (Weight::scale), kFp8: float32; [groups of the unit][16 rows]
+//   scales   float16 or bfloat16 (Weight::scale), kFp8: float32, kMxFp4: ue8m0; [groups of the
+//            unit][16 rows]
 //   zeros    a byte each, [groups of the unit][16 rows]; kInt4Zero only
 //
 // w13 of experts has eight gate rows, then the eight up rows of the same columns, in each tile: so
 // one lane has both of a column. Rows g and g + 8 are neighbours among the scales and zeros, as a
 // lane needs both. Groups have 32, 64 or 128 columns; the scale of a larger group is repeated. Rows
-// and columns past the end are zeros with scale 0.
+// and columns past the end are zeros with scale 0 (kMxFp4: 2^-127).
 #pragma once
 
 #include <cstdint>
@@ -98,7 +100,9 @@ constexpr FragmentUnit fragment_unit(Format format, std::int64_t group) {
   return {.bits = format == Format::kInt8 || format == Format::kFp8 ? 8 : 4,
           .has_zeros = format == Format::kInt4Zero,
           .groups = group >= kFragmentColumns ? 1 : static_cast<int>(kFragmentColumns / group),
-          .scale_bytes = format == Format::kFp8 ? 4 : 2};
+          .scale_bytes = format == Format::kFp8     ? 4
+                         : format == Format::kMxFp4 ? 1
+                                                    : 2};
 }
 constexpr FragmentUnit fragment_unit(const Weight& w) {
   return fragment_unit(w.format, w.group);

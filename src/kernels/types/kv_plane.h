@@ -9,6 +9,9 @@
 // - kValuePanels: blocks of 64 columns (the last block may be narrower), one after the other. In a
 //   block, line i holds tokens 2 i and 2 i + 1 of each column, interleaved: 4 bytes per column.
 //
+// Rows of e4m3 (all devices, keys or values of heads): a byte an element, and one scale a head for
+// the whole plane. An element is its e4m3 number times that scale.
+//
 // Scaled pages (all devices, index keys) store FP8 keys: 64 keys of `dim` e4m3 numbers, then their
 // 64 float32 scales, which are powers of two. A key is its numbers times its scale. A NaN in a key
 // makes its scale NaN.
@@ -34,6 +37,8 @@ struct KvPlane {
   Tensor data;  // [S, n]; scaled pages: uint8 [S, dim + kKeyScaleBytes]
   PlaneForm form = PlaneForm::kRows;
   std::int64_t heads = 1;  // heads of a row of panels
+  // Rows of e4m3: the scale of each head, f32 [heads], positive; undefined: 1.
+  Tensor scales;
 
   KvPlane() = default;
   KvPlane(const Tensor& rows) : data(rows) {}  // NOLINT: a tensor of rows is a plane
@@ -42,6 +47,9 @@ struct KvPlane {
 
   bool panels() const { return form == PlaneForm::kKeyPanels || form == PlaneForm::kValuePanels; }
   bool scaled() const { return form == PlaneForm::kScaledPages; }
+  bool is_fp8() const { return data.dtype == DType::kF8E4M3; }
+  // The scales on their device; null: all are 1.
+  const float* head_scales() const { return scales.defined() ? scales.ptr<float>() : nullptr; }
   std::int64_t head_dim() const { return data.dim(1) / heads; }
   std::int64_t page_elements() const { return kPageSize * data.dim(1); }
 };

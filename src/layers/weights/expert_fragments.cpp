@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 
+#include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
 #include "ops/packing.h"
 
@@ -25,6 +26,29 @@ void put_down(const ops::Weight& w2, std::int64_t expert, const QuantCodes& down
 }
 
 }  // namespace
+
+ops::Weight take_experts(const Weights& block, const FragmentForm& form, std::int64_t experts,
+                         std::int64_t rows, std::int64_t columns) {
+  ops::Weight w;
+  w.format = form.format;
+  w.layout = ops::Layout::kFragments;
+  w.group = form.group;
+  w.scale = form.scale;
+  w.input = block.numerics().gemm();
+  w.count = experts;
+  w.rows = rows;
+  w.columns = columns;
+  w.data = block.take(DType::kU8, {w.count, fragment_bytes(w)});
+  return w;
+}
+
+FragmentForm rounded_form(const Numerics& numerics) {
+  const ops::Format format = *numerics.experts_rounded_to;
+  return {.format = format,
+          .group = format == ops::Format::kFp8     ? ops::kFragmentColumns
+                   : format == ops::Format::kMxFp4 ? ops::kMxGroup
+                                                   : numerics.quantization_group};
+}
 
 // The stored matrices of all experts; nothing if one has another form than codes.
 std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const {
@@ -49,20 +73,6 @@ std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const
     boxes.push_back(own);
   }
   return boxes;
-}
-
-void ExpertFragments::take(const FragmentForm& form, std::int64_t rows, std::int64_t columns,
-                           ops::Weight& w) const {
-  w = {};
-  w.format = form.format;
-  w.layout = ops::Layout::kFragments;
-  w.group = form.group;
-  w.scale = form.scale;
-  w.input = block_.numerics().gemm();
-  w.count = shape_.experts;
-  w.rows = rows;
-  w.columns = columns;
-  w.data = block_.take(DType::kU8, {w.count, fragment_bytes(w)});
 }
 
 // Reads numbers and rounds them. Gate and up of an expert come in any order; the later one packs
@@ -90,7 +100,7 @@ void ExpertFragments::add_numbers(int expert, const ops::Weight& w13, const ops:
 
 bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const Numerics& numerics = block_.numerics();
-  const bool rounds = numerics.rounds_experts && numerics.quantization.has_value();
+  const bool rounds = numerics.experts_rounded_to.has_value();
   const std::optional<std::vector<Boxes>> boxes = rounds ? std::nullopt : find();
   if (!rounds && (!boxes || boxes->empty())) return false;
   const auto refuse = [&](std::string reason) {
@@ -103,12 +113,9 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   if (width % 8 != 0 || shape_.hidden % 8 != 0)
     return refuse("the width of an expert is no multiple of 8");
   if (rounds) {
-    const FragmentForm form{.format = *numerics.quantization,
-                            .group = *numerics.quantization == ops::Format::kFp8
-                                         ? ops::kFragmentColumns
-                                         : numerics.quantization_group};
-    take(form, 2 * width, shape_.hidden, w13);
-    take(form, shape_.hidden, width, w2);
+    const FragmentForm form = rounded_form(numerics);
+    w13 = take_experts(block_, form, shape_.experts, 2 * width, shape_.hidden);
+    w2 = take_experts(block_, form, shape_.experts, shape_.hidden, width);
     for (int e = 0; e < shape_.experts; ++e) add_numbers(e, w13, w2);
     return true;
   }
@@ -124,8 +131,8 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const FragmentForm form = common_fragment_form(block_.loader_->source_, all);
   if (!form.reason.empty()) return refuse(form.reason);
   if (form.order != nullptr) return refuse("columns of experts have an order of their own");
-  take(form, 2 * width, shape_.hidden, w13);
-  take(form, shape_.hidden, width, w2);
+  w13 = take_experts(block_, form, shape_.experts, 2 * width, shape_.hidden);
+  w2 = take_experts(block_, form, shape_.experts, shape_.hidden, width);
 
   const WeightSource& source = block_.loader_->source_;
   for (int e = 0; e < shape_.experts; ++e) {

@@ -25,6 +25,12 @@ struct ExpertShape {
   AxisRange share;  // of the width
 };
 
+// Memory for `experts` matrices of a form.
+ops::Weight take_experts(const Weights& block, const FragmentForm& form, std::int64_t experts,
+                         std::int64_t rows, std::int64_t columns);
+// That of Numerics::experts_rounded_to, which is set.
+FragmentForm rounded_form(const Numerics& numerics);
+
 class ExpertFragments {
  public:
   ExpertFragments(const Weights& block, ExpertNames names, const ExpertShape& shape)
@@ -40,8 +46,6 @@ class ExpertFragments {
   };
   std::optional<std::vector<Boxes>> find() const;
   void add_numbers(int expert, const ops::Weight& w13, const ops::Weight& w2) const;
-  void take(const FragmentForm& form, std::int64_t rows, std::int64_t columns,
-            ops::Weight& w) const;
 
   const Weights& block_;
   ExpertNames names_;

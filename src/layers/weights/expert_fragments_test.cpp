@@ -79,6 +79,8 @@ class ExpertFragmentsTest : public ::testing::Test {
       std::memcpy(&scale, unit + form.scale_at(group, row), 4);
       return ops::e4m3_values()[unit[byte]] * scale;
     }
+    if (w.format == Format::kMxFp4)
+      return ops::kE2M1[unit[byte] >> shift & 15] * ops::mx_scale(unit[form.scale_at(group, row)]);
     std::uint16_t bits;
     std::memcpy(&bits, unit + form.scale_at(group, row), 2);
     const int zero = form.has_zeros ? unit[form.zero_at(group, row)] : form.middle();
@@ -152,10 +154,9 @@ TEST_F(ExpertFragmentsTest, GroupsThatDoNotFitAreWidened) {
 
 TEST_F(ExpertFragmentsTest, RandomWeightsAreRoundedToTheForm) {
   source_.emplace(WeightSource::dummy(1, 0.02));
-  for (const Format format : {Format::kFp8, Format::kInt4, Format::kInt8}) {
+  for (const Format format : {Format::kFp8, Format::kInt4, Format::kInt8, Format::kMxFp4}) {
     Numerics numerics = kKept;
-    numerics.rounds_experts = true;
-    numerics.quantization = format;
+    numerics.experts_rounded_to = format;
     numerics.quantization_group = 128;
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Weights root = loader.root();
@@ -170,7 +171,7 @@ TEST_F(ExpertFragmentsTest, RandomWeightsAreRoundedToTheForm) {
     // bits at the end of their range. Scales are rounded to float16.
     const float step = 0.12f * (format == Format::kFp8    ? 1.0f / 16
                                 : format == Format::kInt8 ? 0.5f / 127
-                                                          : 1.0f / 8);
+                                                          : 1.0f / 4);
     for (std::int64_t n = 0; n < kWidth; ++n)
       for (std::int64_t k = 0; k < kHidden; ++k)
         ASSERT_NEAR(value(w13_, 1, ops::up_row_of_fragments(n), k),

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/gemm/quant_rows.h"
+#include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
 #include "tensor/copy.h"
 
@@ -53,6 +54,14 @@ std::optional<std::vector<std::int32_t>> order_of(const std::vector<std::int32_t
   return order;
 }
 
+enum class Codes { kNibbles, kBytes, kE4m3, kE2m1 };
+
+Codes codes_of(const QuantMatrix& matrix) {
+  if (matrix.values->dtype == DType::kF8E4M3) return Codes::kE4m3;
+  if (matrix.values->dtype == DType::kU8) return Codes::kE2m1;
+  return matrix.bits > 4 ? Codes::kBytes : Codes::kNibbles;
+}
+
 // Adds what one box needs to the form of the boxes before it.
 class FormOfBoxes {
  public:
@@ -62,14 +71,16 @@ class FormOfBoxes {
     const QuantMatrix& matrix = *box.matrix;
     // Scales and zeros of this rank's rows, without columns.
     QuantCodes head;
-    source_.read_codes(matrix, {0, box.rows.begin, box.rows.count, 0, 0}, head);
+    source_.read_codes(matrix, {box.index, box.rows.begin, box.rows.count, 0, 0}, head);
+    const Codes codes = codes_of(matrix);
+    if (is_first_) codes_ = codes;
+    if (codes != codes_) return refuse("parts have different numbers");
     read_scales(box, head);
-    const bool is_e4m3 = matrix.values->dtype == DType::kF8E4M3, is_byte = matrix.bits > 4;
-    if (is_first_) is_e4m3_ = is_e4m3, is_byte_ = is_byte;
-    if (is_e4m3 != is_e4m3_ || is_byte != is_byte_) return refuse("parts have different numbers");
-    const bool is_symmetric = is_e4m3 || std::ranges::all_of(head.zeros, [&](std::uint8_t zero) {
-                                return zero == (is_byte ? 128 : 8);
-                              });
+    const bool is_e4m3 = codes == Codes::kE4m3, is_byte = codes == Codes::kBytes;
+    const bool is_symmetric =
+        is_e4m3 || codes == Codes::kE2m1 || std::ranges::all_of(head.zeros, [&](std::uint8_t zero) {
+          return zero == (is_byte ? 128 : 8);
+        });
     if (is_byte && !is_symmetric) return refuse("8 bits have zero points");
     has_zeros_ = has_zeros_ || !is_symmetric;
     const auto groups =
@@ -96,11 +107,14 @@ class FormOfBoxes {
 
   FragmentForm form() {
     form_.scale = in_f16_ ? DType::kF16 : DType::kBF16;
-    form_.format = is_e4m3_     ? Format::kFp8
-                   : is_byte_   ? Format::kInt8
-                   : has_zeros_ ? Format::kInt4Zero
-                                : Format::kInt4;
-    if (!is_e4m3_ && !in_f16_ && !in_bf16_) refuse("scales have more than 16 bits");
+    const bool are_integers = codes_ == Codes::kBytes || codes_ == Codes::kNibbles;
+    form_.format = codes_ == Codes::kE4m3    ? Format::kFp8
+                   : codes_ == Codes::kE2m1  ? Format::kMxFp4
+                   : codes_ == Codes::kBytes ? Format::kInt8
+                   : has_zeros_              ? Format::kInt4Zero
+                                             : Format::kInt4;
+    if (form_.format == Format::kMxFp4) form_.group = ops::kMxGroup;
+    if (are_integers && !in_f16_ && !in_bf16_) refuse("scales have more than 16 bits");
     return form_;
   }
 
@@ -143,7 +157,8 @@ class FormOfBoxes {
 
   const WeightSource& source_;
   FragmentForm form_;
-  bool is_first_ = true, is_e4m3_ = false, is_byte_ = false, has_zeros_ = false;
+  Codes codes_ = Codes::kNibbles;
+  bool is_first_ = true, has_zeros_ = false;
   bool in_f16_ = true, in_bf16_ = true;
 };
 
@@ -178,6 +193,13 @@ QuantCodes rounded_codes(const ops::Weight& w, const Tensor& numbers) {
       std::uint8_t* to = codes.codes.data() + r * w.columns + c;
       const std::int64_t count = std::min(w.group, w.columns - c);
       float& scale = codes.scales[static_cast<std::size_t>(c / w.group * rows + r)];
+      if (w.format == Format::kMxFp4) {
+        float largest = 0;
+        for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(from[i]));
+        scale = ops::mx_scale_for(largest);
+        for (std::int64_t i = 0; i < count; ++i) to[i] = ops::to_e2m1(from[i] / scale);
+        continue;
+      }
       if (w.format != Format::kFp8) {
         scale = static_cast<float>(cpu::quantize_group(kind, from, count, to));
         continue;
@@ -195,8 +217,8 @@ void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t fi
                        std::int64_t rows, const std::function<CodeRow(std::int64_t)>& row_of,
                        std::span<const std::int32_t> order) {
   const ops::FragmentUnit form = fragment_unit(w);
-  const bool is_e4m3 = w.format == Format::kFp8;
-  const auto nothing = static_cast<std::uint8_t>(is_e4m3 ? 0 : form.middle());
+  const bool are_numbers = w.format == Format::kFp8 || w.format == Format::kMxFp4;
+  const auto nothing = static_cast<std::uint8_t>(are_numbers ? 0 : form.middle());
   const std::int64_t units = ops::fragment_units(w.columns), tile_bytes = units * form.bytes(),
                      width = kColumns / form.groups;
   HostImage image(w.data.at(index).slice(0, first / kRows * tile_bytes,
@@ -227,8 +249,12 @@ void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t fi
             scale = from.codes->scales[at];
             zero = from.codes->zeros[at];
           }
-          if (is_e4m3) {
+          if (w.format == Format::kFp8) {
             std::memcpy(to + form.scale_at(g, r), &scale, 4);
+          } else if (w.format == Format::kMxFp4) {
+            const int code = scale == 0 ? 0 : ops::mx_scale_code(scale);
+            check(code >= 0, "a scale of {} is no power of two", scale);
+            to[form.scale_at(g, r)] = static_cast<std::uint8_t>(code);
           } else {
             const std::optional<std::uint16_t> bits = scale_bits(scale, w.scale);
             check(bits.has_value(), "a scale of {} has more than 16 bits", scale);

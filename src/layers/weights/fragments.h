@@ -17,6 +17,7 @@ namespace sluice {
 struct StoredBox {
   const QuantMatrix* matrix = nullptr;
   AxisRange rows, columns;
+  std::int64_t index = 0;  // of a stack
 };
 
 // Columns of x in the order of the weight's columns; null: ascending.
@@ -30,8 +31,8 @@ struct FragmentForm {
   ColumnOrder order = nullptr;
   std::string reason = {};
 };
-// All boxes are of integers, or all of e4m3 (which has no order). Error{kBadInput}: a scale is
-// negative or no number.
+// All boxes are of integers, of e2m1, or of e4m3 (only integers have an order). Error{kBadInput}: a
+// scale is negative or no number.
 FragmentForm common_fragment_form(const WeightSource& source, std::span<const StoredBox> boxes);
 
 // Codes without values for `rows` rows of w, in groups of w.group with zeros in the middle.

@@ -25,16 +25,17 @@ struct Numerics {
   // and multiplies rows of bfloat16, which are not rounded to e4m3: on a CPU.
   bool fp8_fragments = false;
   // Integers of linear layers lie in fragments (layers/weights/fragment_weights.h): those that a
-  // file stores, and those of `quantization`, which then says nothing of other layers.
+  // file stores, and those of `quantization`, which then says nothing of other layers. MXFP4 of
+  // linear layers and experts, too.
   bool int_fragments = false;
-  // Experts that are stored one by one are rounded to `quantization`, too: for random weights of a
-  // checkpoint that stores them so.
-  bool rounds_experts = false;
+  // Experts are rounded to this format and get fragments, in groups of `quantization_group`
+  // (kMxFp4: 32): for random weights of a checkpoint that stores them so.
+  std::optional<ops::Format> experts_rounded_to = {};
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a GPU only those of integers in linear layers.
   bool keep_blocks = false;
 
-  // Type of the KV cache if it differs from GEMM inputs: kF32, kBF16 or kI8.
+  // Type of the KV cache if it differs from GEMM inputs: kF32, kBF16, kI8 or kF8E4M3.
   std::optional<DType> kv_stored = {};
   // Type of index keys (DSA) if it differs from the KV cache: kBF16 or kF8E4M3.
   std::optional<DType> index_stored = {};

@@ -127,6 +127,13 @@ Tensor Weights::constant(const std::vector<float>& values) const {
   return place;
 }
 
+std::vector<float> Weights::small_tensor(std::string_view name) const {
+  const std::string full = path(name);
+  std::vector<float> numbers = loader_->source_.small_tensor(full);
+  if (!numbers.empty()) loader_->used_.insert(full);
+  return numbers;
+}
+
 Tensor Weights::take(DType dtype, std::initializer_list<std::int64_t> shape) const {
   return loader_->take(dtype, shape, shape.size() > 2 ? Spread::kInterleaved : Spread::kByShare);
 }

@@ -119,6 +119,8 @@ class Weights {
   // As vector(), plus `offset`: for norms that store their weight minus 1.
   Tensor shifted_vector(std::string_view name, std::int64_t n, float offset) const;
 
+  // WeightSource::small_tensor(), read at once.
+  std::vector<float> small_tensor(std::string_view name) const;
   // Numbers that the model computed, such as rotary frequencies, in device memory: float32 [n].
   Tensor constant(const std::vector<float>& values) const;
 
@@ -152,6 +154,7 @@ class Weights {
  private:
   friend class WeightLoader;
   friend class ExpertFragments;
+  friend class ExpertStack;
   friend class Fp8Weights;
   friend class FragmentWeights;
   void add(WeightTask task) const;
@@ -210,6 +213,7 @@ class WeightLoader {
  private:
   friend class Weights;
   friend class ExpertFragments;
+  friend class ExpertStack;
   friend class Fp8Weights;
   friend class FragmentWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;

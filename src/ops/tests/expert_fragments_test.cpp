@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
 #include "ops/moe.h"
 #include "ops/testing/support.h"
@@ -9,14 +10,15 @@
 namespace sluice::ops {
 namespace {
 
-// A stack of random e4m3 numbers, and their values.
-struct E4m3Stack {
+// A stack of random numbers of e4m3 or MXFP4, and their values.
+struct Stack {
   Weight w;
   std::vector<std::byte> bytes;
   std::vector<float> values;  // [count, rows, columns]
 
-  E4m3Stack(std::int64_t count, std::int64_t rows, std::int64_t columns, unsigned seed) {
-    w.format = Format::kFp8, w.layout = Layout::kFragments, w.group = kFragmentColumns;
+  Stack(Format format, std::int64_t count, std::int64_t rows, std::int64_t columns, unsigned seed) {
+    w.format = format, w.layout = Layout::kFragments;
+    w.group = format == Format::kFp8 ? kFragmentColumns : kMxGroup;
     w.input = DType::kBF16, w.count = count, w.rows = rows, w.columns = columns;
     bytes.resize(static_cast<std::size_t>(count * fragment_bytes(w)));
     w.data = Tensor::dense(bytes.data(), DType::kU8, {count, fragment_bytes(w)});
@@ -30,11 +32,23 @@ struct E4m3Stack {
         for (std::int64_t k = 0; k < columns; ++k) {
           std::uint8_t* const to = all + e * fragment_bytes(w) +
                                    (n / 16 * fragment_units(columns) + k / 128) * unit.bytes();
+          const int row = static_cast<int>(n % 16), column = static_cast<int>(k % 128);
+          const auto [byte, shift] = unit.code_at(row, column);
+          float& value = values[static_cast<std::size_t>((e * rows + n) * columns + k)];
+          if (format == Format::kMxFp4) {
+            const auto code = static_cast<std::uint8_t>(random() % 16);
+            // Also the smallest scale, of a group of small numbers.
+            const int scale = n == 3 && k < 32 ? 0 : 120 + static_cast<int>((n + k / 32 * 3) % 5);
+            to[byte] = static_cast<std::uint8_t>(to[byte] | code << shift);
+            to[unit.scale_at(column / 32, row)] = static_cast<std::uint8_t>(scale);
+            value = kE2M1[code] * mx_scale(scale);
+            continue;
+          }
           const auto code = static_cast<std::uint8_t>(random() % 0x7F | (random() % 2) << 7);
           const float scale = 0.001f * static_cast<float>(1 + (n + k / 128 * 3) % 5);
-          to[unit.code_at(static_cast<int>(n % 16), static_cast<int>(k % 128)).byte] = code;
-          std::memcpy(to + unit.scale_at(0, static_cast<int>(n % 16)), &scale, 4);
-          values[static_cast<std::size_t>((e * rows + n) * columns + k)] = widened[code] * scale;
+          to[byte] = code;
+          std::memcpy(to + unit.scale_at(0, row), &scale, 4);
+          value = widened[code] * scale;
         }
   }
   double at(std::int64_t e, std::int64_t n, std::int64_t k) const {
@@ -42,9 +56,10 @@ struct E4m3Stack {
   }
 };
 
-TEST(ExpertFragments, AreTheDefinition) {
+void expect_definition(Format format, CpuIsa isa) {
   constexpr std::int64_t kTokens = 5, kExperts = 4, kTopK = 2, kHidden = 136, kWidth = 24;
-  const E4m3Stack w13(kExperts, 2 * kWidth, kHidden, 1), w2(kExperts, kHidden, kWidth, 2);
+  const Stack w13(format, kExperts, 2 * kWidth, kHidden, 1),
+      w2(format, kExperts, kHidden, kWidth, 2);
   Owned x(DType::kBF16, {kTokens, kHidden}, 8), weights(DType::kF32, {kTokens, kTopK}),
       ids(DType::kI32, {kTokens, kTopK}), out(DType::kF32, {kTokens, kHidden}, 4),
       up_bias(DType::kF32, {kExperts, 2 * kWidth}), down_bias(DType::kF32, {kExperts, kHidden});
@@ -61,7 +76,7 @@ TEST(ExpertFragments, AreTheDefinition) {
       ExpertParams params(Activation::kSilu);
       if (biased) params.up_bias = up_bias, params.down_bias = down_bias;
       params.interleaved = interleaved;
-      Machine machine(CpuIsa::kAvx2);
+      Machine machine(isa);
       Arena arena(1 << 20);
       machine.ctx.arena = &arena;
       const MoeWorkspace workspace = take_moe_workspace(arena, kTokens, kTopK, kExperts, kHidden,
@@ -106,6 +121,38 @@ TEST(ExpertFragments, AreTheDefinition) {
           EXPECT_NEAR(get(out, {t, n}), wanted[n], bound[n]) << t << ", " << n;
       }
     }
+}
+
+TEST(ExpertFragments, AreTheDefinition) {
+  for (const Format format : {Format::kFp8, Format::kMxFp4})
+    for (const CpuIsa isa : isas()) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(format)) + " on " +
+                   std::to_string(static_cast<int>(isa)));
+      expect_definition(format, isa);
+    }
+}
+
+TEST(MxFp4, CodesAreTheNearestNumbers) {
+  for (int code = 0; code < 16; ++code)
+    EXPECT_EQ(to_e2m1(kE2M1[static_cast<std::size_t>(code)]), code);
+  const std::pair<float, float> ties[] = {{0.25f, 0},    {0.75f, 1}, {1.25f, 1}, {1.75f, 2},
+                                          {2.5f, 2},     {3.5f, 4},  {5, 4},     {5.01f, 6},
+                                          {0.26f, 0.5f}, {7, 6},     {1e9f, 6}};
+  for (const auto& [x, wanted] : ties)
+    for (const float sign : {1.0f, -1.0f})
+      EXPECT_EQ(kE2M1[to_e2m1(sign * x)], sign * wanted) << sign * x;
+}
+
+TEST(MxFp4, ScalesArePowersOfTwo) {
+  for (int code = 0; code < kMxNan; ++code) EXPECT_EQ(mx_scale_code(mx_scale(code)), code);
+  for (const float other : {0.0f, -1.0f, 0.75f, 3.0f, NAN, INFINITY})
+    EXPECT_EQ(mx_scale_code(other), -1) << other;
+  // Numbers up to the largest are below 8 of the scale, and some are at least 4.
+  for (const float largest : {1e-30f, 0.02f, 1.0f, 3.9f, 4.0f, 6.0f, 7.9f, 8.0f, 1e20f}) {
+    EXPECT_LT(largest / mx_scale_for(largest), 8) << largest;
+    EXPECT_GE(largest / mx_scale_for(largest), 4) << largest;
+  }
+  EXPECT_EQ(mx_scale_for(0), mx_scale(0));
 }
 
 }  // namespace

@@ -16,8 +16,9 @@ namespace {
 constexpr Format kFormats[] = {Format::kInt4, Format::kInt4Zero, Format::kInt8};
 
 TEST(IntFragments, PlacesOfAUnitAreDistinctAndFillIt) {
-  for (const Format format : kFormats)
+  for (const Format format : {Format::kInt4, Format::kInt4Zero, Format::kInt8, Format::kMxFp4})
     for (const std::int64_t group : {32, 64, 128}) {
+      if (format == Format::kMxFp4 && group != 32) continue;
       const FragmentUnit form = fragment_unit(format, group);
       std::set<std::int64_t> places;  // in nibbles
       for (int r = 0; r < kFragmentRows; ++r) {
@@ -28,7 +29,7 @@ TEST(IntFragments, PlacesOfAUnitAreDistinctAndFillIt) {
             EXPECT_TRUE(places.insert(byte * 2 + shift / 4 + nibble).second);
         }
         for (int g = 0; g < form.groups; ++g) {
-          for (int half_byte = 0; half_byte < 4; ++half_byte)
+          for (int half_byte = 0; half_byte < 2 * form.scale_bytes; ++half_byte)
             EXPECT_TRUE(places.insert(form.scale_at(g, r) * 2 + half_byte).second);
           for (int half_byte = 0; form.has_zeros && half_byte < 2; ++half_byte)
             EXPECT_TRUE(places.insert(form.zero_at(g, r) * 2 + half_byte).second);

@@ -77,8 +77,7 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
                const std::int64_t head = kv * group + block,
                                   count = std::min(tiling.heads, group - block);
                AttendTile tile;
-               planes.fill(tile, kv);
-               tile.scale = params.scale;
+               planes.fill(tile, kv, params.scale);
                const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
                const std::int64_t last = std::min(tokens, first + tiling.tokens);
                for (std::int64_t t = first; t < last;) {

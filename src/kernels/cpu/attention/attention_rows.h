@@ -66,7 +66,13 @@ struct HeadPlanes {
     return static_cast<const std::byte*>(plane.data.data) +
            kv * step * dtype_size(plane.data.dtype);
   }
-  void fill(AttendTile& tile, std::int64_t kv) const {
+  // Also the tile's scales: `scale` is that of the scores.
+  void fill(AttendTile& tile, std::int64_t kv, float scale) const {
+    const auto scale_of = [&](const KvPlane& plane) {
+      return plane.scales.defined() ? plane.scales.ptr<float>()[kv] : 1.0f;
+    };
+    tile.scale = scale * scale_of(k);
+    tile.value_scale = scale_of(v);
     tile.d = d;
     tile.dv = dv;
     tile.k = of(k, kv, d);

@@ -113,9 +113,8 @@ struct DecodeAttention {
   AttendTile tile_of(std::int64_t t, std::int64_t kv, std::int64_t heads) const {
     const RowRange r = visible(rows, params, t);
     AttendTile tile;
-    planes.fill(tile, kv);
+    planes.fill(tile, kv, params.scale);
     tile.kv_heads = static_cast<int>(heads);
-    tile.scale = params.scale;
     tile.keys = {.pages = pages_of(rows, r.seq)};
     for (std::int64_t h = 0; h < heads * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
     add_rows(tile, out, t, kv * group, heads * group, r.begin, r.end);

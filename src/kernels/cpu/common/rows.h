@@ -55,8 +55,10 @@ inline WeightVector weight_vector(const Tensor& t) {
   return {.data = t.data, .dtype = t.dtype};
 }
 
-// Column of a dtype in KernelTable: 0 float32, 1 bfloat16, 2 float16 (weights) or int8 (KV planes).
+// Column of a dtype in KernelTable: 0 float32, 1 bfloat16, 2 float16 (weights) or int8 (KV planes),
+// 3 e4m3 (KV planes).
 inline int dtype_column(DType dtype) {
+  if (dtype == DType::kF8E4M3) return 3;
   return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1 : 2;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/cpu/attention/kv_e4m3.h"
 #include "kernels/cpu/attention/kv_int8.h"
 #include "kernels/cpu/attention/kv_panels.h"
 #include "kernels/cpu/attention/kv_scaled.h"
@@ -146,6 +147,7 @@ void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlan
   if (plane.panels()) return kv_write_panels(ctx, src, slot, plane);
   if (plane.scaled()) return kv_write_scaled(ctx, src, slot, plane);
   if (plane.data.dtype == DType::kI8) return kv_write_int8(ctx, src, slots, plane.data);
+  if (plane.is_fp8()) return kv_write_e4m3(ctx, src, slot, plane);
   parallel(ctx, num_rows(src), src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) convert_one(src, t, plane.data, slot[t]);
   });

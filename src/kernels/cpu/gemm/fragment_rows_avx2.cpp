@@ -26,7 +26,16 @@ struct Avx2Fragments {
   static __m256i words(const std::uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
+  template <bool kIsFloat>
   static F nibbles(__m256i words, int shift) {
+    if constexpr (kIsFloat) {
+      // A table of sizes by three bits, and the sign above them.
+      const __m256 sizes = _mm256_permutevar8x32_ps(_mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6),
+                                                    _mm256_srli_epi32(words, shift));
+      const __m256i signs = _mm256_and_si256(_mm256_slli_epi32(words, 28 - shift),
+                                             _mm256_set1_epi32(static_cast<int>(0x80000000u)));
+      return _mm256_xor_ps(sizes, _mm256_castsi256_ps(signs));
+    }
     return _mm256_cvtepi32_ps(
         _mm256_and_si256(_mm256_srli_epi32(words, shift), _mm256_set1_epi32(15)));
   }
@@ -34,18 +43,18 @@ struct Avx2Fragments {
 
   // A lane has, of each of two steps, two columns of row r, of row r + 8, and the same 8 columns
   // on.
-  template <bool kIsFp8>
+  template <bool kIsFloat>
   static void two_rows(const std::uint8_t* p, F& low, F& high) {
     const __m128i rows =
         _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)),
                          _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    low = numbers<kIsFp8>(rows), high = numbers<kIsFp8>(_mm_unpackhi_epi64(rows, rows));
+    low = numbers<kIsFloat>(rows), high = numbers<kIsFloat>(_mm_unpackhi_epi64(rows, rows));
   }
 
  private:
-  template <bool kIsFp8>
+  template <bool kIsFloat>
   static F numbers(__m128i bytes) {
-    if constexpr (kIsFp8) {
+    if constexpr (kIsFloat) {
       // Sign, exponent and mantissa in the places of a float's: the number times 2^-120.
       const __m256i high = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 24);
       const __m256i placed = _mm256_and_si256(_mm256_srai_epi32(high, 4),

@@ -30,30 +30,37 @@ struct Avx512Fragments {
   }
 
   static __m512i words(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+  template <bool kIsFloat>
   static F nibbles(__m512i words, int shift) {
     const __m512i low = _mm512_maskz_srli_epi32(kAll, words, static_cast<unsigned>(shift));
+    if constexpr (kIsFloat) {
+      // A table by the four low bits.
+      const __m512 values =
+          _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+      return _mm512_maskz_permutexvar_ps(kAll, low, values);
+    }
     return _mm512_maskz_cvtepi32_ps(kAll, _mm512_and_si512(low, _mm512_set1_epi32(15)));
   }
   static F by_steps(F a, F b) { return _mm512_mask_blend_ps(0xCCCC, a, b); }
 
   // As Avx2Fragments::two_rows, for two lanes.
-  template <bool kIsFp8>
+  template <bool kIsFloat>
   static void two_rows(const std::uint8_t* p, F& low, F& high) {
     const __m256i split =
         _mm256_shuffle_epi8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
                             _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,
                                              0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m256i rows = _mm256_permute4x64_epi64(split, 0xD8);
-    low = numbers<kIsFp8>(_mm256_castsi256_si128(rows));
-    high = numbers<kIsFp8>(_mm256_extracti128_si256(rows, 1));
+    low = numbers<kIsFloat>(_mm256_castsi256_si128(rows));
+    high = numbers<kIsFloat>(_mm256_extracti128_si256(rows, 1));
   }
 
  private:
   static constexpr __mmask16 kAll = 0xFFFF;
 
-  template <bool kIsFp8>
+  template <bool kIsFloat>
   static F numbers(__m128i bytes) {
-    if constexpr (kIsFp8) {
+    if constexpr (kIsFloat) {
       const __m512i high =
           _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu8_epi32(kAll, bytes), 24);
       const __m512i placed = _mm512_and_si512(_mm512_maskz_srai_epi32(kAll, high, 4),

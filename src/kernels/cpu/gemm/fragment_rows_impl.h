@@ -5,8 +5,10 @@
 //
 // V offers F with zero(), set1(), load(), store(), add(), mul(), fma() and sum(), and
 // - kLanes, kMaxRows           8 or 16, and rows of x that share the reads of weights
-// - words(p), nibbles(w, s)    lanes of 32 bits, and bits [s, s + 4) of each as a number
-// - two_rows<kIsFp8>(p, a, b)  kLanes * 2 bytes, numbers of row r and of row r + 8
+// - words(p)                   lanes of 32 bits
+// - nibbles<kIsFloat>(w, s)    bits [s, s + 4) of each as an integer, or as e2m1
+// - two_rows<kIsFloat>(p, a, b)  kLanes * 2 bytes, numbers of row r and of row r + 8: e4m3 or
+// integers
 // - by_steps(a, b)             lanes 0 and 1 of each four are of a, lanes 2 and 3 of b
 #pragma once
 
@@ -27,6 +29,9 @@ inline void read_scales(const FragmentProduct& args, const std::uint8_t* unit, U
       float& scale = out.scale[g][row];
       if (args.form.scale_bytes == 4) {
         std::memcpy(&scale, from, sizeof scale);
+      } else if (args.form.scale_bytes == 1) {
+        // An exponent alone; that of 2^-127 is subnormal.
+        scale = std::bit_cast<float>(std::max(static_cast<std::uint32_t>(*from) << 23, 1u << 22));
       } else {
         std::uint16_t bits;
         std::memcpy(&bits, from, sizeof bits);
@@ -45,7 +50,7 @@ struct LineSums {
 };
 
 // Adds the products of one line of a piece.
-template <class V, int kRows>
+template <class V, int kRows, bool kIsFloat>
 [[gnu::always_inline]] inline void add_nibbles(const std::uint8_t* line, const float* x,
                                                std::int64_t x_stride, LineSums<V, kRows>& sums) {
 #pragma GCC unroll 2
@@ -53,7 +58,7 @@ template <class V, int kRows>
     const auto words = V::words(line + c * 4);
 #pragma GCC unroll 8
     for (int nibble = 0; nibble < 8; ++nibble) {
-      const typename V::F q = V::nibbles(words, nibble * 4);
+      const typename V::F q = V::template nibbles<kIsFloat>(words, nibble * 4);
       // register of the fragment: row and half of 16 columns; then odd columns
       const int reg = nibble % 4, odd = nibble / 4;
       const float* at = x + (reg / 2 * 2 + odd) * 16 + c;
@@ -66,13 +71,13 @@ template <class V, int kRows>
   }
 }
 
-template <class V, int kRows, bool kIsFp8>
+template <class V, int kRows, bool kIsFloat>
 [[gnu::always_inline]] inline void add_bytes(const std::uint8_t* line, const float* x,
                                              std::int64_t x_stride, LineSums<V, kRows>& sums) {
 #pragma GCC unroll 4
   for (int c = 0; c < 32; c += V::kLanes) {
     typename V::F q[2];
-    V::template two_rows<kIsFp8>(line + c * 2, q[0], q[1]);
+    V::template two_rows<kIsFloat>(line + c * 2, q[0], q[1]);
 #pragma GCC unroll 4
     for (int m = 0; m < kRows; ++m) {
       const typename V::F value = V::load(x + m * x_stride + c);
@@ -86,7 +91,7 @@ template <class V, int kRows, bool kIsFp8>
 }
 
 // One tile with rows [m, m + kRows) of x.
-template <class V, int kRows, int kBits, bool kIsFp8>
+template <class V, int kRows, int kBits, bool kIsFloat>
 void multiply_tile(const FragmentProduct& args, std::int64_t tile, std::int64_t m) {
   constexpr int kPieceColumns = 256 / kBits, kPieces = ops::kFragmentColumns / kPieceColumns;
   const ops::FragmentUnit& form = args.form;
@@ -122,7 +127,7 @@ void multiply_tile(const FragmentProduct& args, std::int64_t tile, std::int64_t 
         for (int half = 0; half < 2; ++half)
           for (int i = 0; i < kRows; ++i) {
             sums.of[i][half][0] =
-                kBits == 4 ? V::mul(of_group(scales.zero, half), x_sum[i]) : V::zero();
+                kBits == 4 && !kIsFloat ? V::mul(of_group(scales.zero, half), x_sum[i]) : V::zero();
             sums.of[i][half][1] = V::zero();
           }
         for (int k = 0; k < together; ++k) {
@@ -130,9 +135,9 @@ void multiply_tile(const FragmentProduct& args, std::int64_t tile, std::int64_t 
           const float* columns = x + (piece + k) * kPieceColumns;
           if (m == 0) __builtin_prefetch(codes + kFetchAhead);
           if constexpr (kBits == 4)
-            add_nibbles<V, kRows>(codes, columns, args.x_stride, sums);
+            add_nibbles<V, kRows, kIsFloat>(codes, columns, args.x_stride, sums);
           else
-            add_bytes<V, kRows, kIsFp8>(codes, columns, args.x_stride, sums);
+            add_bytes<V, kRows, kIsFloat>(codes, columns, args.x_stride, sums);
         }
         for (int half = 0; half < 2; ++half) {
           const typename V::F scale = of_group(scales.scale, half);
@@ -152,13 +157,13 @@ void multiply_tile(const FragmentProduct& args, std::int64_t tile, std::int64_t 
       args.out[(m + i) * args.out_stride + first + r] = V::sum(V::load(total[i][r]));
 }
 
-template <class V, int kBits, bool kIsFp8>
+template <class V, int kBits, bool kIsFloat>
 void multiply_tiles(const FragmentProduct& args, std::int64_t first_tile, std::int64_t last_tile) {
   for (std::int64_t tile = first_tile; tile < last_tile; ++tile) {
     std::int64_t m = 0;
     for (; m + V::kMaxRows <= args.num_rows; m += V::kMaxRows)
-      multiply_tile<V, V::kMaxRows, kBits, kIsFp8>(args, tile, m);
-    for (; m < args.num_rows; ++m) multiply_tile<V, 1, kBits, kIsFp8>(args, tile, m);
+      multiply_tile<V, V::kMaxRows, kBits, kIsFloat>(args, tile, m);
+    for (; m < args.num_rows; ++m) multiply_tile<V, 1, kBits, kIsFloat>(args, tile, m);
   }
 }
 
@@ -168,6 +173,8 @@ void multiply_fragments(const FragmentProduct& args, std::int64_t first, std::in
     multiply_tiles<V, 8, true>(args, first, last);
   else if (args.form.bits == 8)
     multiply_tiles<V, 8, false>(args, first, last);
+  else if (args.format == Format::kMxFp4)
+    multiply_tiles<V, 4, true>(args, first, last);
   else
     multiply_tiles<V, 4, false>(args, first, last);
 }

@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/isa/tiles.h"
+#include "kernels/types/fp8.h"
 #include "kernels/types/kv_plane.h"
 #include "kernels/types/op_params.h"
 #include "tensor/dtype.h"

@@ -99,7 +99,8 @@ struct AttendTile {
   const void* next = nullptr;
   std::int64_t next_keys = 0;
   KeySource keys = {};
-  float scale = 1;
+  float scale = 1;        // e4m3: times the scale of the keys
+  float value_scale = 1;  // e4m3: the scale of the values
   bool has_sinks = false;
   float sink[kTileQueries];  // attention sink logit: enters the softmax without a value
   float softcap = 0;         // 0: none
@@ -197,8 +198,8 @@ struct KernelTable {
   // [x dtype: f32, bf16][w dtype: f32, bf16, f16]; rows [m0, m1), columns [n0, n1)
   void (*gemm[2][3])(const GemmArgs&, std::int64_t m0, std::int64_t m1, std::int64_t n0,
                      std::int64_t n1);
-  // [plane dtype: f32, bf16, int8]
-  void (*attend[3])(const AttendTile&);
+  // [plane dtype: f32, bf16, int8, e4m3]
+  void (*attend[4])(const AttendTile&);
   void (*merge_chunks)(const AttendTile&);                               // bfloat16 keys
   void (*attend_shared)(SharedTile&, SharedPhase, int part, int parts);  // bfloat16 rows
   // [plane dtype: f32, bf16]

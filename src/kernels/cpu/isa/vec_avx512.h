@@ -37,6 +37,9 @@ struct Avx512 {
   static F load(const std::int8_t* p) {
     return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  static F load(const ops::E4M3* p) {
+    return widen_e4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static F low_halves(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_loadu_si512(p), 16));
   }
@@ -47,6 +50,9 @@ struct Avx512 {
   static F load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static F load_n(const BF16* p, int n) { return widen(_mm256_maskz_loadu_epi16(mask(n), p)); }
   static F load_n(const std::int8_t* p, int n) { return widen(_mm_maskz_loadu_epi8(mask(n), p)); }
+  static F load_n(const ops::E4M3* p, int n) {
+    return widen_e4m3(_mm_maskz_loadu_epi8(mask(n), p));
+  }
   static F load_n(const F16* p, int n) {
     return _mm512_maskz_cvtph_ps(kAll, _mm256_maskz_loadu_epi16(mask(n), p));
   }
@@ -132,6 +138,15 @@ struct Avx512 {
   }
   static F widen(__m128i bytes) {
     return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
+  }
+  // As Avx2::load of e4m3.
+  static F widen_e4m3(__m128i bytes) {
+    const __m256i code = _mm256_cvtepu8_epi16(bytes);
+    const __m256i size = _mm256_and_si256(code, _mm256_set1_epi16(0x7F));
+    const __m256i half = _mm256_or_si256(_mm256_slli_epi16(_mm256_xor_si256(code, size), 8),
+                                         _mm256_slli_epi16(size, 7));
+    const __m256i is_nan = _mm256_cmpeq_epi16(size, _mm256_set1_epi16(0x7F));
+    return mul(_mm512_maskz_cvtph_ps(kAll, _mm256_or_si256(half, is_nan)), set1(256));
   }
   static __m256i narrow(F x) {
     // Round to nearest even on the integer bits; NaN stays NaN. See Avx2::store.

@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/attention/attention_int8_impl.h"
 
+#include "kernels/cpu/attention/attention_e4m3_impl.h"
+
 #include "kernels/cpu/gemm/tiles_impl.h"
 
 #include "kernels/cpu/attention/attention_bf16_impl.h"

@@ -1,5 +1,5 @@
-// The phases of decode attention, over the state of one CTA. attention_decode.cu lists them by
-// number:
+// The phases of decode attention, over the state of one CTA. attention_decode_kernel.cuh lists them
+// by number:
 //   1. locate, locate_pages   2. issue_page       3. prepare_heads   4. load_queries, clear
 //   5. insert_newest          6. scores           7. online_softmax  8. accumulate
 //   9. store_warps, merge_warps                  10. merge_splits_in_cluster
@@ -10,88 +10,26 @@
 //
 // Fragments (PTX ISA, m16n8k16; lane = 4 lane_row + quad): a score tile holds keys lane_row and
 // lane_row + 8 of heads 2 quad and 2 quad + 1. An output tile holds columns lane_row and
-// lane_row + 8 of the same heads. Hence index j % 2 of a fragment selects the head.
+// lane_row + 8 of the same heads, or those of E4m3Pages. Hence index j % 2 of a fragment selects
+// the head.
 #pragma once
 
-#include "kernels/cuda/attention/attention_heads.cuh"
+#include "kernels/cuda/attention/attention_decode_shape.cuh"
 #include "kernels/cuda/attention/attention_out.cuh"
 #include "kernels/cuda/common/cluster.cuh"
 
 namespace sluice::cuda::decode {
 
-inline constexpr int kDecodeWarps = kHeadWarps;
-inline constexpr int kDecodeThreads = kDecodeWarps * kWarp;
-inline constexpr int kShareBits = 20;  // fraction bits of DecodeArgs::share_inverse
-inline constexpr int kWarpKeys = 16;   // keys of a page for each warp: the M side of one MMA
-static_assert(kWarpKeys * kDecodeWarps == kPageSize);
-
-struct DecodeArgs {
-  PagedArgs a;
-  NewHeads heads;
-  int splits = 1, head_blocks = 1, heads_each = 1;
-  bool is_cluster = false;  // the splits of a row are one cluster
-  // Output elements that each CTA of a cluster merges, and 2^20 / share rounded up.
-  int share = 0, share_inverse = 0;
-  bool single_rows_only = false;
-  // [units][splits][heads][dim], then [units][splits][heads] of log2 sums
-  float* partial = nullptr;
-  float* partial_lse = nullptr;
-  std::uint32_t* counters = nullptr;  // [units]: splits that have ended
-};
-
-// Dynamic shared memory of a CTA, in bytes. Each warp has a pipeline of its own.
-template <int kDim, int kHeads, int kStages>
-struct DecodeShape {
-  // 16 bytes of padding put the 8 rows of an ldmatrix into different banks.
-  static constexpr int kRowBytes = kDim * 2 + 16;
-  static constexpr int kTileBytes = kWarpKeys * kRowBytes;
-  static constexpr int kStageBytes = 2 * kTileBytes;  // keys, then values
-  static constexpr int kWarpBytes = kStages * kStageBytes;
-  static constexpr int kPipeline = kDecodeWarps * kWarpBytes;
-  static constexpr int kOutputRow = kDim + 4;  // padded against bank conflicts
-  // The outputs of the warps reuse the memory of the pipeline.
-  static constexpr int kOutput = kDecodeWarps * kOutputRow * kHeads * 4;
-  static constexpr int kBytes = kPipeline > kOutput ? kPipeline : kOutput;
-};
-
-// Static shared memory of a CTA.
-template <int kDim, int kHeads>
-struct DecodeShared {
-  bool& is_last;
-  PreparedHeads<kDim, kHeads>& prepared;
-  // In a cluster: from every split, this CTA's share of the output and the log2 sums of all heads.
-  float (&received)[kHeads * kDim + 2 * kMaxCluster];
-  float (&received_lse)[kMaxCluster][kHeads];
-
-  // Maximum and sum of a warp. They reuse the rows of step 3, which are free after the mainloop.
-  static_assert(2 * kHeads <= kDim);
-  __device__ float& warp_max(int warp, int head) const { return prepared.row[warp][head]; }
-  __device__ float& warp_sum(int warp, int head) const { return prepared.row[warp][kHeads + head]; }
-};
-
-// Fragments of a warp that live for the whole row.
-template <int kDim, int kHeadTiles>
-struct DecodeFragments {
-  std::uint32_t q_frag[kHeadTiles][kDim / 16][2];
-  float row_max[kHeadTiles][2], row_sum[kHeadTiles][2], acc[kDim / 16][kHeadTiles][4];
-};
-
-// Fragments of a warp for one page: the scores, then the weights.
-template <int kHeadTiles>
-struct PageFragments {
-  float score[kHeadTiles][4];
-  std::uint32_t p_frag[kHeadTiles][2];
-  float rescale[kHeadTiles][2];
-};
-
 // The work of a CTA, as its threads see it, and the phases. Fragments are no members: an array
 // indexed by a loop would keep the compiler from holding the scalars in registers before it
 // unrolls.
-template <int kDim, int kHeadTiles, int kStages>
+template <int kDim, int kHeadTiles, int kStages, class Pages>
 struct DecodeCta {
-  static constexpr int kHeads = 8 * kHeadTiles, kSteps = kDim / 16;
-  using Shape = DecodeShape<kDim, kHeads, kStages>;
-  using Shared = DecodeShared<kDim, kHeads>;
+  static constexpr int kHeads = 8 * kHeadTiles, kSteps = kDim / 16, kEach = Pages::kStepsEach;
+  static constexpr int kChunk = 16 / Pages::kBytes;  // elements of a copy
+  using Element = typename Pages::Element;
+  using Shape = DecodeShape<kDim, kHeads, kStages, Pages>;
+  using Shared = DecodeShared<kDim, kHeads, Pages>;
   using Fragments = DecodeFragments<kDim, kHeadTiles>;
   using Page = PageFragments<kHeadTiles>;
 
@@ -110,7 +48,7 @@ struct DecodeCta {
   std::int64_t page_begin;
   int num_pages;              // of this split
   const std::int32_t* table;  // entries of those pages
-  const Bf16 *k, *v;
+  const Element *k, *v;
   std::uint32_t stages;      // address of the warp's pipeline
   std::int64_t copied_end;   // keys from here on are not in the pool yet
   std::int32_t page_id = 0;  // lane i holds page i of each 32
@@ -141,8 +79,8 @@ struct DecodeCta {
     page_begin = first_page + pages * split / args.splits;
     num_pages = static_cast<int>(first_page + pages * (split + 1) / args.splits - page_begin);
     table = a.page_table + seq * a.table_stride + page_begin;
-    k = static_cast<const Bf16*>(a.k) + kv_head * kDim;
-    v = static_cast<const Bf16*>(a.v) + kv_head * kDim;
+    k = static_cast<const Element*>(a.k) + kv_head * kDim;
+    v = static_cast<const Element*>(a.v) + kv_head * kDim;
     stages = shared_address(memory) + warp * Shape::kWarpBytes;
     copied_end = has_new_heads ? position : end;
   }
@@ -150,7 +88,7 @@ struct DecodeCta {
   // 2. Every call commits one cp.async group, also past the last page. Hence cp_async_wait() can
   // count groups. Keys that the row does not see become zeros, because 0 * NaN would be NaN.
   __device__ __forceinline__ void issue_page(int i) {
-    constexpr int kChunks = kDim / 8;
+    constexpr int kChunks = kDim / kChunk;
     if (i < num_pages) {
       if (i % kWarp == 0) {
         page_id = i + lane < num_pages ? table[i + lane] : 0;
@@ -165,8 +103,8 @@ struct DecodeCta {
         const std::int64_t slot = page * kPageSize + warp * kWarpKeys + row;
         const bool is_visible = first_key + row >= begin && first_key + row < copied_end;
         const std::uint32_t to = stage + row * Shape::kRowBytes + chunk * 16;
-        cp_async_16(to, k + (is_visible ? slot * a.k_slot + chunk * 8 : 0), is_visible);
-        cp_async_16(to + Shape::kTileBytes, v + (is_visible ? slot * a.v_slot + chunk * 8 : 0),
+        cp_async_16(to, k + (is_visible ? slot * a.k_slot + chunk * kChunk : 0), is_visible);
+        cp_async_16(to + Shape::kTileBytes, v + (is_visible ? slot * a.v_slot + chunk * kChunk : 0),
                     is_visible);
       }
     }
@@ -176,7 +114,7 @@ struct DecodeCta {
   // 3. The pages' copies are under way already; they do not depend on the kernel before. Every
   // split needs the queries, only the split with the newest page needs the new key and value.
   __device__ __forceinline__ void prepare_heads() {
-    HeadPrologue<kDim, kHeads> prologue;
+    HeadPrologue<kDim, kHeads, Pages> prologue;
     prologue.load_weights(args.heads);
     wait_for_earlier_kernels();
     const std::int64_t newest_page = position / kPageSize;
@@ -188,6 +126,12 @@ struct DecodeCta {
 
   // 4. B fragments: (k = 2 quad + .., n = head lane_row). Heads past the group are zeros.
   __device__ __forceinline__ void load_queries(Fragments& frag) {
+    if constexpr (Pages::kHasScales)
+      load_scaled_queries(frag);
+    else
+      load_plain_queries(frag);
+  }
+  __device__ __forceinline__ void load_plain_queries(Fragments& frag) {
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n) {
       const int head = n * 8 + lane_row;
@@ -200,13 +144,55 @@ struct DecodeCta {
       for (int s = 0; s < kSteps; ++s)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int at = s * 16 + half * 8 + quad * 2;
+          const int at = s * 16 + Pages::query_column(quad, half);
           frag.q_frag[n][s][half] =
               head >= num_heads ? 0u
               : has_new_heads
                   ? *reinterpret_cast<const std::uint32_t*>(&shared.prepared.query[head][at])
                   : pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2);
         }
+    }
+  }
+
+  // 4. The same in float16, times a power of two for each head. `score_scale` is its inverse times
+  // the scale of the keys. Queries are read twice: once for the largest element.
+  __device__ __forceinline__ void load_scaled_queries(Fragments& frag) {
+    const float k_scale = a.k_scales == nullptr ? 1.0f : a.k_scales[kv_head];
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n) {
+      const int head = n * 8 + lane_row, own = min(head, num_heads - 1);
+      const float* q = has_new_heads ? nullptr
+                                     : a.q + token * a.q_token +
+                                           (kv_head * a.group + first_head + own) * a.q_head;
+      const auto pair_at = [&](int at) {
+        if (has_new_heads)
+          return __bfloat1622float2(
+              *reinterpret_cast<const __nv_bfloat162*>(&shared.prepared.query[own][at]));
+        return float2{q[at] * a.scale_log2, q[at + 1] * a.scale_log2};
+      };
+      float largest = 0;
+#pragma unroll
+      for (int i = 0; i < kDim / 8; ++i) {
+        const float2 pair = pair_at(i * 8 + quad * 2);
+        largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+      }
+#pragma unroll
+      for (int step = 1; step < 4; step *= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+      const RowPower power = RowPower::of(largest);
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float2 pair = pair_at(s * 16 + Pages::query_column(quad, half));
+          frag.q_frag[n][s][half] =
+              head >= num_heads ? 0u : Pages::pack(pair.x * power.factor, pair.y * power.factor);
+        }
+      // Scores are of heads 2 quad and 2 quad + 1.
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        frag.score_scale[n][j] =
+            __shfl_sync(kAllLanes, power.inverse * k_scale, (quad * 2 + j) * 4);
     }
   }
 
@@ -229,24 +215,28 @@ struct DecodeCta {
 
   // 5. Only the warp that has the newest key in its 16 keys writes, and only that warp reads.
   __device__ __forceinline__ void insert_newest(std::uint32_t stage, std::int64_t first_key) {
-    constexpr int kChunks = kDim / 8;
+    constexpr int kChunks = kDim / kChunk;
     unsigned char* row =
         memory + (stage - shared_address(memory)) + (position - first_key) * Shape::kRowBytes;
     for (int c = lane; c < 2 * kChunks; c += kWarp)
       *reinterpret_cast<uint4*>(row + c / kChunks * Shape::kTileBytes + c % kChunks * 16) =
-          *reinterpret_cast<const uint4*>(&shared.prepared.newest[c / kChunks][c % kChunks * 8]);
+          *reinterpret_cast<const uint4*>(
+              &shared.prepared.newest[c / kChunks][c % kChunks * kChunk]);
     __syncwarp();
   }
 
   // 6. S^T = K Q^T: 16 keys by 8 heads for each head tile, in units of log2.
   __device__ __forceinline__ void scores(Page& page, const Fragments& frag, std::uint32_t stage) {
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      std::uint32_t k_frag[4];
-      ldmatrix_x4(k_frag, stage + k_lane + s * 32);
+    for (int s = 0; s < kSteps; s += kEach) {
+      std::uint32_t raw[4], k_frag[kEach][4];
+      ldmatrix_x4(raw, stage + k_lane + s / kEach * 32);
+      Pages::keys_as_a(raw, k_frag);
 #pragma unroll
-      for (int n = 0; n < kHeadTiles; ++n)
-        mma_m16n8k16(page.score[n], k_frag, frag.q_frag[n][s][0], frag.q_frag[n][s][1]);
+      for (int e = 0; e < kEach; ++e)
+#pragma unroll
+        for (int n = 0; n < kHeadTiles; ++n)
+          Pages::mma(page.score[n], k_frag[e], frag.q_frag[n][s + e][0], frag.q_frag[n][s + e][1]);
     }
   }
 
@@ -262,8 +252,9 @@ struct DecodeCta {
       float p[4];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const float low = is_low_visible ? page.score[n][j] : -INFINITY,
-                    high = is_high_visible ? page.score[n][j + 2] : -INFINITY;
+        const float scale = Pages::kHasScales ? frag.score_scale[n][j] : 1.0f;
+        const float low = is_low_visible ? page.score[n][j] * scale : -INFINITY,
+                    high = is_high_visible ? page.score[n][j + 2] * scale : -INFINITY;
         float page_max = fmaxf(low, high);
 #pragma unroll
         for (int step = 4; step < kWarp; step *= 2)
@@ -277,8 +268,8 @@ struct DecodeCta {
         frag.row_sum[n][j] = fmaf(frag.row_sum[n][j], page.rescale[n][j], p[j] + p[j + 2]);
       }
       // An accumulator (key by head) becomes a B fragment (key along k) by a transpose.
-      page.p_frag[n][0] = movmatrix_trans(pack_bf16(p[0], p[1]));
-      page.p_frag[n][1] = movmatrix_trans(pack_bf16(p[2], p[3]));
+      page.p_frag[n][0] = movmatrix_trans(Pages::pack(p[0], p[1]));
+      page.p_frag[n][1] = movmatrix_trans(Pages::pack(p[2], p[3]));
     }
   }
 
@@ -286,15 +277,18 @@ struct DecodeCta {
   __device__ __forceinline__ void accumulate(const Page& page, Fragments& frag,
                                              std::uint32_t stage) {
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      std::uint32_t v_frag[4];
-      ldmatrix_x4_trans(v_frag, stage + v_lane + s * 32);
+    for (int s = 0; s < kSteps; s += kEach) {
+      std::uint32_t raw[4], v_frag[kEach][4];
+      ldmatrix_x4_trans(raw, stage + v_lane + s / kEach * 32);
+      Pages::values_as_a(raw, v_frag);
 #pragma unroll
-      for (int n = 0; n < kHeadTiles; ++n) {
+      for (int e = 0; e < kEach; ++e)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) frag.acc[s][n][j] *= page.rescale[n][j % 2];
-        mma_m16n8k16(frag.acc[s][n], v_frag, page.p_frag[n][0], page.p_frag[n][1]);
-      }
+        for (int n = 0; n < kHeadTiles; ++n) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) frag.acc[s + e][n][j] *= page.rescale[n][j % 2];
+          Pages::mma(frag.acc[s + e][n], v_frag[e], page.p_frag[n][0], page.p_frag[n][1]);
+        }
     }
   }
 
@@ -322,7 +316,7 @@ struct DecodeCta {
 #pragma unroll
         for (int j = 0; j < 4; ++j)
           outputs[(warp * kHeads + n * 8 + quad * 2 + j % 2) * Shape::kOutputRow + s * 16 +
-                  lane_row + j / 2 * 8] = frag.acc[s][n][j];
+                  Pages::row_column(lane_row, j / 2)] = frag.acc[s][n][j];
     __syncthreads();
     return outputs;
   }
@@ -335,6 +329,7 @@ struct DecodeCta {
   // 9. The normalised sum of the four warps, two elements a thread. With one split it is the
   // output; with several it goes to the CTAs of the cluster or to global memory.
   __device__ __forceinline__ void merge_warps(const float* outputs, std::int64_t unit) {
+    const float v_scale = Pages::kHasScales && a.v_scales != nullptr ? a.v_scales[kv_head] : 1.0f;
     for (int i = threadIdx.x * 2; i < num_heads * kDim; i += kDecodeThreads * 2) {
       const int head = i / kDim, column = i % kDim;
       float new_max = -INFINITY, sum = 0;
@@ -352,7 +347,7 @@ struct DecodeCta {
         sum = fmaf(shared.warp_sum(w, head), rescale, sum);
         value.x = fmaf(output.x, rescale, value.x), value.y = fmaf(output.y, rescale, value.y);
       }
-      const float inverse = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
+      const float inverse = sum == 0 ? 0.0f : __fdividef(1.0f, sum) * v_scale;
       const float2 result{value.x * inverse, value.y * inverse};
       if (args.splits == 1) {
         store_two(a, out_at(head, column), result.x, result.y);

@@ -7,6 +7,8 @@
 namespace sluice::cuda {
 namespace {
 
+using ops::KvPlane;
+
 constexpr float kLog2E = 1.4426950408889634f;
 
 // Kernels read four elements of a query at a time, and write outputs in pairs.
@@ -19,32 +21,35 @@ bool on_pairs(const Tensor& out) {
          out.stride[1] % 2 == 0;
 }
 
-AttentionChoice choice_for(const Context& ctx, const Tensor& q, const Tensor& k_plane,
-                           const Tensor& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
-                           const Tensor& out) {
+AttentionChoice choice_for(const Context& ctx, const Tensor& q, const KvPlane& k_plane,
+                           const KvPlane& v_plane, std::int64_t kv_heads,
+                           const ops::PagedRows& rows, const Tensor& out) {
   if (ctx.cuda == nullptr) return AttentionChoice::kReference;
-  return choose_attention(
-      {.tokens = q.dim(0),
-       .seqs = rows.page_table.dim(0),
-       .group = q.dim(1) / kv_heads,
-       .dim = q.dim(2),
-       .value_dim = out.dim(2),
-       .plane = k_plane.dtype,
-       .aligned = rows_aligned(k_plane) && rows_aligned(v_plane) && on_fours(q) && on_pairs(out),
-       .deterministic = ctx.deterministic,
-       .sm = ctx.cuda->info().sm});
+  return choose_attention({.tokens = q.dim(0),
+                           .seqs = rows.page_table.dim(0),
+                           .group = q.dim(1) / kv_heads,
+                           .dim = q.dim(2),
+                           .value_dim = out.dim(2),
+                           .plane = k_plane.data.dtype,
+                           .aligned = rows_aligned(k_plane.data) && rows_aligned(v_plane.data) &&
+                                      on_fours(q) && on_pairs(out),
+                           .deterministic = ctx.deterministic,
+                           .sm = ctx.cuda->info().sm});
 }
 
-PagedArgs args_for(const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+PagedArgs args_for(const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                    std::int64_t kv_heads, const ops::PagedRows& rows, float scale,
                    std::int64_t window, const Tensor& out) {
   return {.q = q.ptr<float>(),
           .q_token = q.stride[0],
           .q_head = q.stride[1],
-          .k = k_plane.data,
-          .v = v_plane.data,
-          .k_slot = k_plane.stride[0],
-          .v_slot = v_plane.stride[0],
+          .k = k_plane.data.data,
+          .v = v_plane.data.data,
+          .is_fp8 = k_plane.is_fp8(),
+          .k_scales = k_plane.head_scales(),
+          .v_scales = v_plane.head_scales(),
+          .k_slot = k_plane.data.stride[0],
+          .v_slot = v_plane.data.stride[0],
           .out = out.data,
           .out_is_half = out.dtype == DType::kBF16,
           .out_token = out.stride[0],
@@ -53,7 +58,7 @@ PagedArgs args_for(const Tensor& q, const Tensor& k_plane, const Tensor& v_plane
           .table_stride = rows.page_table.stride[0],
           .num_seqs = rows.page_table.dim(0),
           .max_pages = rows.page_table.dim(1),
-          .num_slots = k_plane.dim(0),
+          .num_slots = k_plane.data.dim(0),
           .row_seq = rows.row_seq.ptr<std::int32_t>(),
           .positions = rows.positions.ptr<std::int32_t>(),
           .tokens = q.dim(0),
@@ -71,7 +76,7 @@ bool plain(const ops::HeadRotation& rotation) {
 }
 
 NewHeads heads_for(const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
-                   const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane) {
+                   const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane) {
   return {.k = k.ptr<float>(),
           .v = v.ptr<float>(),
           .k_token = k.stride[0],
@@ -84,8 +89,8 @@ NewHeads heads_for(const Tensor& k, const Tensor& v, const ops::HeadRotation& ro
           .half = static_cast<int>(rotation.cos_sin.dim(1) / 2),
           .interleaved = rotation.interleaved,
           .slots = slots.ptr<std::int64_t>(),
-          .k_plane = k_plane.data,
-          .v_plane = v_plane.data};
+          .k_plane = k_plane.data.data,
+          .v_plane = v_plane.data.data};
 }
 
 }  // namespace
@@ -97,7 +102,28 @@ bool tiles_rotate(const PagedArgs& args, const ops::HeadRotation& rotation) {
          (!weight.defined() || (weight.dtype == DType::kF32 && rows_aligned(weight.data, 0, 4)));
 }
 
-bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+bool attend_lone_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
+                      std::int64_t kv_heads, const ops::PagedRows& rows,
+                      const ops::AttentionParams& params, const Tensor& out) {
+  if (ctx.cuda == nullptr || !params.plain() || ctx.deterministic) return false;
+  // What the kernel takes, whatever the number of rows.
+  const AttentionInputs one{.tokens = 1,
+                            .seqs = 1,
+                            .group = q.dim(1) / kv_heads,
+                            .dim = q.dim(2),
+                            .value_dim = out.dim(2),
+                            .plane = k_plane.data.dtype,
+                            .aligned = rows_aligned(k_plane.data) && rows_aligned(v_plane.data) &&
+                                       on_fours(q) && on_pairs(out),
+                            .sm = ctx.cuda->info().sm};
+  if (choose_attention(one) != AttentionChoice::kSingleRows) return false;
+  attend_single_rows(
+      ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out),
+      kv_heads, true);
+  return true;
+}
+
+bool attend_fast(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                  std::int64_t kv_heads, const ops::PagedRows& rows,
                  const ops::AttentionParams& params, const Tensor& out) {
   if (q.dim(0) == 0) return true;
@@ -117,8 +143,8 @@ bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Ten
 }
 
 bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                     const ops::HeadRotation& rotation, const Tensor& slots, const Tensor& k_plane,
-                     const Tensor& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
+                     const ops::HeadRotation& rotation, const Tensor& slots, const KvPlane& k_plane,
+                     const KvPlane& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
                      const ops::AttentionParams& params, const Tensor& out) {
   // Every sequence has one row.
   const bool own_sequences = q.dim(0) > 0 && q.dim(0) == rows.page_table.dim(0);
@@ -133,7 +159,7 @@ bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tenso
 
 bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                        const ops::HeadRotation& rotation, const Tensor& slots,
-                       const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                       const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                        const ops::PagedRows& rows, const ops::AttentionParams& params,
                        const Tensor& out) {
   if (!params.plain() || !rotation.defined() || !plain(rotation)) return false;

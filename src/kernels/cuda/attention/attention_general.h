@@ -2,6 +2,7 @@
 // the kernels of attention_fast.h do not take.
 #pragma once
 
+#include "kernels/types/kv_plane.h"
 #include "kernels/types/op_params.h"
 #include "tensor/context.h"
 
@@ -10,12 +11,11 @@ namespace sluice::cuda {
 using ops::AttentionParams;
 using ops::PagedRows;
 
-// bfloat16 pages on tensor cores, for the shapes that attention_plan.h allows. False: nothing was
-// launched.
-// Arguments as in paged_attention().
-bool attend_general(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                    std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
-                    const Tensor& out);
+// Pages of bfloat16 or e4m3 on tensor cores, for the shapes that attention_plan.h allows. False:
+// nothing was launched. Arguments as in paged_attention().
+bool attend_general(Context& ctx, const Tensor& q, const ops::KvPlane& k_plane,
+                    const ops::KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                    const AttentionParams& params, const Tensor& out);
 
 // Partial results of rows whose keys were split over several CTAs.
 struct MergeArgs {

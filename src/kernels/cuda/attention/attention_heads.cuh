@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_fast.h"
+#include "kernels/cuda/attention/attention_pages.cuh"
 #include "kernels/cuda/common/common.cuh"
 
 namespace sluice::cuda {
@@ -15,18 +16,18 @@ namespace sluice::cuda {
 inline constexpr int kHeadWarps = 4;  // of a CTA
 
 // New heads after norm and RoPE, for a CTA.
-template <int kDim, int kHeads>
+template <int kDim, int kHeads, class Pages>
 struct PreparedHeads {
   // Queries times the scale. The padding puts rows into different banks.
   alignas(16) Bf16 query[kHeads][kDim + 8];
-  alignas(16) Bf16 newest[2][kDim];  // key, value
+  alignas(16) typename Pages::Element newest[2][kDim];  // key, value
   // A row of each warp: a head between norm and rotation. After that the caller keeps maxima and
   // sums of all heads there.
   float row[kHeadWarps][kDim];
 };
 
 // The part of a warp: up to kMaxHeads queries, and for the first two warps the key or the value.
-template <int kDim, int kHeads>
+template <int kDim, int kHeads, class Pages>
 class HeadPrologue {
  public:
   static constexpr int kLaneElements = kDim / kWarp;
@@ -47,7 +48,7 @@ class HeadPrologue {
   // to the pool when `stores_newest`: one CTA of a KV head stores them.
   __device__ void prepare(const PagedArgs& paged, const NewHeads& a, std::int64_t token,
                           int kv_head, std::int64_t first, int num_heads, bool has_newest,
-                          bool stores_newest, PreparedHeads<kDim, kHeads>& prepared) {
+                          bool stores_newest, PreparedHeads<kDim, kHeads, Pages>& prepared) {
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     // Warps 0 and 1 have key and value, so the queries are dealt from the last warp on.
     const auto head_of = [&](int i) { return kHeadWarps - 1 - warp + i * kHeadWarps; };
@@ -77,22 +78,26 @@ class HeadPrologue {
 
     // 3. and 4. of the key, the value as it is, then the queries.
     float* row = prepared.row[warp];
+    using Element = typename Pages::Element;
+    const float* scales = warp == 0 ? paged.k_scales : paged.v_scales;
+    const float factor =
+        Pages::kHasScales && has_kv && scales != nullptr ? 1.0f / scales[kv_head] : 1.0f;
     if (has_kv && warp == 0)
       normalize_and_rotate(
           a, kv_row, k_weight_, a.k_weight != nullptr, cosine, sine, row, [&](int i, float x) {
-            prepared.newest[0][i] = narrow<Bf16>(x);
+            prepared.newest[0][i] = Pages::narrowed(x, factor);
             if (stores_newest)
-              static_cast<Bf16*>(a.k_plane)[slot * paged.k_slot + kv_head * kDim + i] =
-                  narrow<Bf16>(x);
+              static_cast<Element*>(a.k_plane)[slot * paged.k_slot + kv_head * kDim + i] =
+                  prepared.newest[0][i];
           });
     if (has_kv && warp == 1)
 #pragma unroll
       for (int j = 0; j < kLaneElements; ++j) {
         const int i = lane + j * kWarp;
-        prepared.newest[1][i] = narrow<Bf16>(kv_row[j]);
+        prepared.newest[1][i] = Pages::narrowed(kv_row[j], factor);
         if (stores_newest)
-          static_cast<Bf16*>(a.v_plane)[slot * paged.v_slot + kv_head * kDim + i] =
-              narrow<Bf16>(kv_row[j]);
+          static_cast<Element*>(a.v_plane)[slot * paged.v_slot + kv_head * kDim + i] =
+              prepared.newest[1][i];
       }
 #pragma unroll
     for (int i = 0; i < kMaxHeads; ++i)

@@ -32,10 +32,12 @@ constexpr std::int64_t kChunkKeys = 64;
 
 AttentionChoice choose_attention(const AttentionInputs& inputs) {
   const bool known = inputs.dim == 64 || inputs.dim == 96 || inputs.dim == 128 || inputs.dim == 256;
-  if (inputs.plane != DType::kBF16 || !inputs.aligned || !known || inputs.value_dim != inputs.dim)
+  const bool is_fp8 = inputs.plane == DType::kF8E4M3;
+  if ((inputs.plane != DType::kBF16 && !is_fp8) || !inputs.aligned || !known ||
+      inputs.value_dim != inputs.dim)
     return AttentionChoice::kReference;
-  const bool tiles =
-      inputs.sm == 90 && (inputs.dim == 64 || inputs.dim == 128) && inputs.group <= kMaxTiledGroup;
+  const bool tiles = !is_fp8 && inputs.sm == 90 && (inputs.dim == 64 || inputs.dim == 128) &&
+                     inputs.group <= kMaxTiledGroup;
   // Deterministic: one kernel for every row, whatever is beside it. Steps of keys begin at position
   // 0.
   if (inputs.deterministic) return tiles ? AttentionChoice::kTiles : AttentionChoice::kReference;
@@ -49,8 +51,10 @@ AttentionChoice choose_attention(const AttentionInputs& inputs) {
 bool tiles_are_fast(const AttentionInputs& inputs) {
   const bool equal = inputs.value_dim == inputs.dim && (inputs.dim == 64 || inputs.dim == 96 ||
                                                         inputs.dim == 128 || inputs.dim == 256);
-  return inputs.sm >= 80 && !inputs.deterministic && inputs.aligned &&
-         inputs.plane == DType::kBF16 && (equal || (inputs.dim == 192 && inputs.value_dim == 128));
+  const bool is_fp8 = inputs.plane == DType::kF8E4M3;
+  return inputs.sm >= 80 && (!inputs.deterministic || is_fp8) && inputs.aligned &&
+         (inputs.plane == DType::kBF16 || is_fp8) &&
+         (equal || (inputs.dim == 192 && inputs.value_dim == 128));
 }
 
 bool rows_one_by_one(const AttentionInputs& inputs) {

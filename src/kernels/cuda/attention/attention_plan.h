@@ -24,7 +24,8 @@ struct AttentionInputs {
 };
 AttentionChoice choose_attention(const AttentionInputs& inputs);
 inline constexpr std::int64_t kMaxTiledGroup = 64;  // maximum GQA group of a tile
-// Within kReference: whether attention_tiles.cu takes the launch, and whether row by row.
+// Within kReference: whether attention_tiles.cu takes the launch, and whether row by row. It takes
+// deterministic launches over e4m3 alone.
 bool tiles_are_fast(const AttentionInputs& inputs);
 bool rows_one_by_one(const AttentionInputs& inputs);
 

@@ -7,6 +7,28 @@
 namespace sluice::cuda {
 namespace {
 
+TEST(AttentionPlan, PagesOfE4m3TakeSingleRowsAndTilesOfMmaSync) {
+  AttentionInputs inputs{.tokens = 64,
+                         .seqs = 64,
+                         .group = 4,
+                         .dim = 128,
+                         .value_dim = 128,
+                         .plane = DType::kF8E4M3,
+                         .sm = 90};
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kSingleRows);
+  inputs.tokens = 4096, inputs.seqs = 1;
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
+  EXPECT_TRUE(tiles_are_fast(inputs));
+  inputs.deterministic = true;
+  for (const std::int64_t tokens : {1, 64, 4096}) {
+    inputs.tokens = tokens;
+    EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
+    EXPECT_TRUE(tiles_are_fast(inputs));  // whatever the batch
+  }
+  inputs.aligned = false;
+  EXPECT_FALSE(tiles_are_fast(inputs));
+}
+
 TEST(AttentionPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   const AttentionInputs decode{.tokens = 64,
                                .seqs = 64,

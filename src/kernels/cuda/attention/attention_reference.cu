@@ -15,6 +15,8 @@
 // Without splits, a row's bits depend on its query and its keys alone: not on the rows beside it,
 // on page numbers or on the step. With splits (few CTAs, not deterministic) several CTAs share the
 // chunks of a row, and kernels/cuda/attention/attention_merge.cu merges their results.
+#include <type_traits>
+
 #include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/attention/attention_plan.h"
@@ -76,6 +78,11 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t first_token, int nu
   }
   float acc[kMaxTileRows][kColumns] = {};
   const std::int64_t seq = sequence_of(a.keys, first_token);
+  float k_scale = 1, v_scale = 1;
+  if constexpr (std::is_same_v<T, ops::E4M3>) {
+    if (a.k_scales != nullptr) k_scale = a.k_scales[kv_head];
+    if (a.v_scales != nullptr) v_scale = a.v_scales[kv_head];
+  }
   const T* k = static_cast<const T*>(a.k) + kv_head * a.k_head;
   const T* v = static_cast<const T*>(a.v) + kv_head * a.v_head;
 
@@ -108,7 +115,7 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t first_token, int nu
         // The rows of a run see different keys: -inf hides a key from one of them.
         if (lane == 0)
           scores[row * kChunk + key] =
-              is_visible ? a.score(sum, first_head + row % heads, distance) : -INFINITY;
+              is_visible ? a.score(sum * k_scale, first_head + row % heads, distance) : -INFINITY;
       }
     }
     __syncthreads();
@@ -116,7 +123,7 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t first_token, int nu
     __syncthreads();
     accumulate(acc, a, state, scores, slots, v, num_rows, begin, end);
   }
-  epilogue(acc, a, state, first_token, first_head, heads, num_rows, split);
+  epilogue(acc, a, state, first_token, first_head, heads, num_rows, split, v_scale);
 }
 
 // Grid: token tiles times splits; head blocks of a GQA group; KV heads. Neighbouring tokens of one
@@ -238,7 +245,7 @@ void launch_mla(Context& ctx, const char* what, const Tensor& q_latent, const Te
 }  // namespace
 
 // The kernels on tensor cores come first; each refuses shapes that it does not support.
-void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out) {
   if (out.numel() == 0) return;
@@ -247,23 +254,27 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   AttendArgs a;
   set_query(a, q);
   set_out(a, out);
-  a.k = k_plane.data;
-  a.v = v_plane.data;
-  a.k_slot = k_plane.stride[0];
-  a.v_slot = v_plane.stride[0];
+  a.k = k_plane.data.data;
+  a.v = v_plane.data.data;
+  a.k_scales = k_plane.head_scales();
+  a.v_scales = v_plane.head_scales();
+  a.k_slot = k_plane.data.stride[0];
+  a.v_slot = v_plane.data.stride[0];
   a.k_head = q.dim(2);
   a.v_head = out.dim(2);
   a.group = q.dim(1) / kv_heads;
   a.scale = params.scale;
-  a.keys = paged_keys(rows, k_plane.dim(0));
+  a.keys = paged_keys(rows, k_plane.data.dim(0));
   a.keys.window = params.window;
   a.keys.chunk = params.chunk;
   a.softcap = params.softcap;
   if (params.sinks.defined()) a.sinks = params.sinks.ptr<float>();
   if (params.slopes.defined()) a.slopes = params.slopes.ptr<float>();
-  with_plane_type(k_plane.dtype, [&](auto t) {
+  const auto run = [&](auto t) {
     launch<decltype(t)>(ctx, "paged_attention", a, kv_heads, a.keys.num_seqs);
-  });
+  };
+  if (k_plane.is_fp8()) return run(ops::E4M3{});
+  with_plane_type(k_plane.data.dtype, run);
 }
 
 // The keys of a row are all positions up to its own.

@@ -6,6 +6,7 @@
 // halving; a row's sum and output over keys in ascending order, chunk by chunk.
 #pragma once
 
+#include "kernels/cuda/attention/attention_pages.cuh"
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/cuda.h"
@@ -38,6 +39,7 @@ struct AttendArgs {
   std::int64_t first_token = 0, first_head = 0, first_dim = 0;  // strides and size
   std::int64_t second_token = 0, second_head = 0, second_dim = 0;
   const void *k = nullptr, *v = nullptr;
+  const float *k_scales = nullptr, *v_scales = nullptr;         // of e4m3: [kv heads], or null: 1
   std::int64_t k_slot = 0, k_head = 0, v_slot = 0, v_head = 0;  // strides
   float* out = nullptr;
   std::int64_t out_token = 0, out_head = 0;
@@ -186,13 +188,13 @@ template <int kColumns>
 __device__ __forceinline__ void epilogue(const float (&acc)[kMaxTileRows][kColumns],
                                          const AttendArgs& a, const RowState& state,
                                          std::int64_t first_token, std::int64_t first_head,
-                                         int heads, int num_rows, int split) {
+                                         int heads, int num_rows, int split, float v_scale) {
 #pragma unroll
   for (int row = 0; row < kMaxTileRows; ++row) {
     if (row >= num_rows) continue;
     const std::int64_t token = first_token + row / heads, head = first_head + row % heads;
     const float row_max = state.row_max[row], row_sum = state.row_sum[row];
-    float inverse = row_sum == 0 ? 0 : 1.0f / row_sum;
+    float inverse = row_sum == 0 ? 0 : 1.0f / row_sum * v_scale;
     if (a.splits > 1) {
       const std::int64_t at = (token * gridDim.z * a.group + head) * a.splits + split;
 #pragma unroll
@@ -205,7 +207,7 @@ __device__ __forceinline__ void epilogue(const float (&acc)[kMaxTileRows][kColum
     }
     if (a.sinks != nullptr && row_sum != 0) {
       const float new_max = fmaxf(row_max, a.sinks[head]), rescale = expf(row_max - new_max);
-      inverse = rescale / (row_sum * rescale + expf(a.sinks[head] - new_max));
+      inverse = rescale / (row_sum * rescale + expf(a.sinks[head] - new_max)) * v_scale;
     }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {

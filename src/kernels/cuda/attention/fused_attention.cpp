@@ -8,7 +8,7 @@ namespace sluice::cuda {
 
 void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                              const HeadRotation& rotation, const Tensor& slots,
-                             const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                             const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                              const PagedRows& rows, const AttentionParams& params,
                              const Tensor& mixed, const Tensor& out) {
   if (attend_new_rows(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, out))
@@ -22,7 +22,7 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
 
 void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                               const HeadRotation& rotation, const Tensor& slots,
-                              const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                              const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                               const PagedRows& rows, const AttentionParams& params,
                               const Tensor& mixed, const Tensor& out) {
   if (!rotation.defined() ||

@@ -1,6 +1,7 @@
 // Norm and RoPE of new heads, KV writes and attention where rows read the keys of other rows.
 #pragma once
 
+#include "kernels/types/kv_plane.h"
 #include "kernels/types/op_params.h"
 #include "tensor/context.h"
 
@@ -10,8 +11,9 @@ namespace sluice::cuda {
 // attends.
 void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                               const ops::HeadRotation& rotation, const Tensor& slots,
-                              const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
-                              const ops::PagedRows& rows, const ops::AttentionParams& params,
-                              const Tensor& mixed, const Tensor& out);
+                              const ops::KvPlane& k_plane, const ops::KvPlane& v_plane,
+                              std::int64_t kv_heads, const ops::PagedRows& rows,
+                              const ops::AttentionParams& params, const Tensor& mixed,
+                              const Tensor& out);
 
 }  // namespace sluice::cuda

@@ -5,6 +5,7 @@
 //   of a
 //                  token for each warp
 #include "kernels/cuda/attention/attention_fast.h"
+#include "kernels/cuda/attention/attention_pages.cuh"
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/head_rows.cuh"
 #include "kernels/cuda/common/launch.cuh"
@@ -25,14 +26,39 @@ struct HeadsOf {
   DType weight_type;
 };
 
-// The planes that get keys and values in bfloat16. Null: keys are rotated in place.
+// A plane that gets heads of `dim` elements, in bfloat16 or e4m3.
+struct StoredPlane {
+  void* data;
+  std::int64_t slot_stride;
+  const float* scales;  // of e4m3: by head, or null: 1
+  bool is_fp8;
+
+  // What an element of e4m3 is multiplied with before it is rounded.
+  __device__ float factor(int head) const { return scales == nullptr ? 1.0f : 1.0f / scales[head]; }
+  __device__ void put(std::int64_t at, float x, float by) const {
+    if (is_fp8)
+      static_cast<std::uint8_t*>(data)[at] = round_to_e4m3(x * by);
+    else
+      static_cast<Bf16*>(data)[at] = narrow<Bf16>(x);
+  }
+  // Four elements; `at` is a multiple of four.
+  __device__ void put_four(std::int64_t at, const float4& x, int head) const {
+    if (is_fp8)
+      *reinterpret_cast<std::uint32_t*>(static_cast<std::uint8_t*>(data) + at) =
+          round_to_e4m3(x, factor(head));
+    else
+      *reinterpret_cast<uint2*>(static_cast<Bf16*>(data) + at) = {pack_bf16(x.x, x.y),
+                                                                  pack_bf16(x.z, x.w)};
+  }
+};
+
+// The planes that get keys and values. Null: keys are rotated in place.
 struct StoredHeads {
   const float* v;
   std::int64_t v_token;
   const std::int64_t* slots;
   std::int64_t num_slots;
-  Bf16 *k_plane, *v_plane;
-  std::int64_t k_slot, v_slot;
+  StoredPlane k_plane, v_plane;
 };
 
 // half: pairs of a head that are rotated.
@@ -74,8 +100,10 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
   // Values are only converted and stored.
   if (head >= rotated) {
     const float* from = a.stored.v + t * a.stored.v_token + (head - rotated) * a.dim;
-    Bf16* to = a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim;
-    for (int i = lane; i < a.dim; i += kWarp) to[i] = narrow<Bf16>(from[i]);
+    const StoredPlane& plane = a.stored.v_plane;
+    const std::int64_t to = slot * plane.slot_stride + (head - rotated) * a.dim;
+    const float factor = plane.factor(head - rotated);
+    for (int i = lane; i < a.dim; i += kWarp) plane.put(to + i, from[i], factor);
     return;
   }
   // Queries first, then keys.
@@ -95,12 +123,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
   }
   __syncwarp();
   const float* cosine = a.cos_sin + t * a.cos_sin_stride;
-  Bf16* key =
-      stores ? a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim : nullptr;
+  const StoredPlane& keys = a.stored.k_plane;
+  const std::int64_t key = slot * keys.slot_stride + (head - a.q.count) * a.dim;
+  const float key_factor = stores ? keys.factor(head - a.q.count) : 1.0f;
   // A stored key goes to the pool only; its row keeps its value.
   const auto put = [&](int i, float x) {
     if (stores)
-      key[i] = narrow<Bf16>(x);
+      keys.put(key + i, x, key_factor);
     else
       row[i] = x;
   };
@@ -117,11 +146,6 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
 
 constexpr int kTokenWarps = 4;
 constexpr int kTogether = 6;  // loads of a lane in flight
-
-// Four elements as bfloat16.
-__device__ void store_four(Bf16* to, const float4& x) {
-  *reinterpret_cast<uint2*>(to) = {pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)};
-}
 
 // Grid: tokens. Heads have 4 kLanes elements and are rotated whole; weights are float32; everything
 // begins on 16 bytes. A pair is in two lanes of one head, which exchange by shuffles.
@@ -178,11 +202,13 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
       if (is_query)
         *reinterpret_cast<float4*>(q + head * a.q.head_stride) = y;
       else if (head >= rotated)
-        store_four(a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim + column,
-                   x[j]);
+        a.stored.v_plane.put_four(
+            slot * a.stored.v_plane.slot_stride + (head - rotated) * a.dim + column, x[j],
+            head - rotated);
       else if (stores)
-        store_four(a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim + column,
-                   y);
+        a.stored.k_plane.put_four(
+            slot * a.stored.k_plane.slot_stride + (head - a.q.count) * a.dim + column, y,
+            head - a.q.count);
       else
         *reinterpret_cast<float4*>(k + (head - a.q.count) * a.k.head_stride) = y;
     }
@@ -197,11 +223,20 @@ bool suits_tokens(const HeadsArgs& a) {
             (h.weight_type == DType::kF32 && rows_aligned(h.weight, 0, 4))) &&
            rows_aligned(h.data, h.token_stride, 4) && rows_aligned(h.data, h.head_stride, 4);
   };
+  const auto plane_aligned = [](const StoredPlane& plane) {
+    return rows_aligned(plane.data, plane.slot_stride, plane.is_fp8 ? 1 : 2);
+  };
   const StoredHeads& s = a.stored;
   return (a.dim == 64 || a.dim == 128) && 2 * a.half == a.dim && !a.interleaved && aligned(a.q) &&
          aligned(a.k) && rows_aligned(a.cos_sin, a.cos_sin_stride, 4) &&
-         rows_aligned(s.v, s.v_token, 4) && rows_aligned(s.k_plane, s.k_slot, 2) &&
-         rows_aligned(s.v_plane, s.v_slot, 2);
+         rows_aligned(s.v, s.v_token, 4) && plane_aligned(s.k_plane) && plane_aligned(s.v_plane);
+}
+
+StoredPlane stored_plane(const KvPlane& plane) {
+  return {.data = plane.data.data,
+          .slot_stride = plane.data.stride[0],
+          .scales = plane.head_scales(),
+          .is_fp8 = plane.is_fp8()};
 }
 
 // x is [tokens, heads, dim].
@@ -271,9 +306,11 @@ void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const
 
 bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                             const HeadRotation& rotation, const Tensor& slots,
-                            const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                            const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                             bool queries) {
-  if (q.dim(2) > kMaxDim || v.dim(1) != k.dim(1) || k_plane.dtype != DType::kBF16) return false;
+  if (q.dim(2) > kMaxDim || v.dim(1) != k.dim(1) ||
+      (k_plane.data.dtype != DType::kBF16 && !k_plane.is_fp8()))
+    return false;
   if (q.dim(0) == 0) return true;
   launch_heads(ctx, queries ? q : q.slice(1, 0, 0), ops::heads_of_rows(k, kv_heads),
                rotation.q_weight, rotation.k_weight, rotation.eps, rotation.cos_sin,
@@ -281,11 +318,9 @@ bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, cons
                {.v = v.ptr<float>(),
                 .v_token = v.stride[0],
                 .slots = slots.ptr<std::int64_t>(),
-                .num_slots = k_plane.dim(0),
-                .k_plane = static_cast<Bf16*>(k_plane.data),
-                .v_plane = static_cast<Bf16*>(v_plane.data),
-                .k_slot = k_plane.stride[0],
-                .v_slot = v_plane.stride[0]});
+                .num_slots = k_plane.data.dim(0),
+                .k_plane = stored_plane(k_plane),
+                .v_plane = stored_plane(v_plane)});
   return true;
 }
 

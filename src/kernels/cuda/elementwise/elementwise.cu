@@ -1,6 +1,7 @@
 // Element-wise sums, conversions and copies of rows; embedding look-up; writes and reads of the KV
 // pool.
 #include "kernels/cuda/attention/index_bytes.h"
+#include "kernels/cuda/attention/kv_e4m3.h"
 #include "kernels/cuda/common/map.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -187,11 +188,12 @@ void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tenso
   convert_indexed(ctx, "embedding", ids.dim(0), table, ids.ptr<std::int32_t>(), out, kEach);
 }
 
-void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
-  // Eight-bit keys have a scale beside each key.
-  if (plane.dtype == DType::kU8) return write_scaled_keys(ctx, src, slots, plane);
+void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
+  // Eight-bit index keys have a scale beside each key.
+  if (plane.data.dtype == DType::kU8) return write_scaled_keys(ctx, src, slots, plane.data);
+  if (plane.is_fp8()) return write_e4m3_rows(ctx, src, slots, plane);
   constexpr const std::int32_t* kEach = nullptr;
-  convert_indexed(ctx, "kv_write", src.dim(0), src, kEach, plane, slots.ptr<std::int64_t>());
+  convert_indexed(ctx, "kv_write", src.dim(0), src, kEach, plane.data, slots.ptr<std::int64_t>());
 }
 
 void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out) {
@@ -210,11 +212,12 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor
   });
 }
 
-void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots,
+void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
              const Tensor& to_slots) {
   if (from_slots.dim(0) == 0) return;
-  for (const Tensor& plane : planes) {
-    // Eight-bit keys move together with their scales.
+  for (const KvPlane& moved : planes) {
+    const Tensor& plane = moved.data;
+    // Eight-bit index keys move together with their scales.
     if (plane.dtype == DType::kU8) {
       move_scaled_keys(ctx, plane, from_slots, to_slots);
       continue;

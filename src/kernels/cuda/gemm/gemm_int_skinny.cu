@@ -212,6 +212,7 @@ void gemm_int_skinny(Context& ctx, const GemmArgs& gemm, const IntWeights& w,
     return around.gated != nullptr ? with_parts.template operator()<kKind, 2>()
                                    : with_parts.template operator()<kKind, 1>();
   };
+  if (w.kind == IntKind::kFp4) return with_kind.template operator()<IntKind::kFp4>();
   return w.kind == IntKind::kInt4 ? with_kind.template operator()<IntKind::kInt4>()
                                   : with_kind.template operator()<IntKind::kInt8>();
 }

@@ -11,12 +11,14 @@ inline constexpr int kUnitRows = 16, kFragmentUnitColumns = 128;
 inline constexpr int kUnitMmas = kFragmentUnitColumns / 16;
 
 template <IntKind kKind>
-inline constexpr int kBitsOf = kKind == IntKind::kInt4 ? 4 : 8;
+inline constexpr int kBitsOf = kKind == IntKind::kInt4 || kKind == IntKind::kFp4 ? 4 : 8;
 template <IntKind kKind>
 inline constexpr int kCodeBytes =
     kUnitRows * kFragmentUnitColumns * kBitsOf<kKind> / 8;  // of a unit
 template <IntKind kKind>
-inline constexpr int kScaleBytes = kKind == IntKind::kFp8 ? 4 : 2;
+inline constexpr int kScaleBytes = kKind == IntKind::kFp8   ? 4
+                                   : kKind == IntKind::kFp4 ? 1
+                                                            : 2;
 
 // What is subtracted from nibbles of the rows g and g + 8 of a lane: two bfloat16 that are 128 + z,
 // for each row.
@@ -64,6 +66,17 @@ __device__ inline void nibbles_to_fragments(std::uint32_t word, const FragmentZe
   }
 }
 
+// The same of e2m1: exponent and mantissa in the places of bfloat16's are the number times 2^-126,
+// also for the subnormal one, and multiplying is exact.
+__device__ inline void e2m1_to_fragments(std::uint32_t word, std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t size = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6),
+                        placed = (size & 0x01C001C0u) | (word << (12 - 4 * i) & 0x80008000u);
+    a[i] = multiply_bf16(placed, 0x7E807E80u);
+  }
+}
+
 // Bytes of registers 0 and 1, then those of 2 and 3.
 template <IntKind kKind>
 __device__ inline void bytes_to_fragments(std::uint32_t low, std::uint32_t high,
@@ -96,6 +109,11 @@ __device__ inline float2 fragment_scales(const unsigned char* unit, int group, i
       unit + kCodeBytes<kKind> + (group * kUnitRows + 2 * g) * kScaleBytes<kKind>;
   if constexpr (kKind == IntKind::kFp8) {
     return *reinterpret_cast<const float2*>(from);
+  } else if constexpr (kKind == IntKind::kFp4) {
+    // Exponents alone; that of 2^-127 is subnormal.
+    const std::uint32_t pair = *reinterpret_cast<const std::uint16_t*>(from);
+    return {__uint_as_float(max((pair & 0xFFu) << 23, 1u << 22)),
+            __uint_as_float(max(pair >> 8 << 23, 1u << 22))};
   } else {
     const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(from);
     if (in_bf16) return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};

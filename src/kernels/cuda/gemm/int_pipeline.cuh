@@ -60,12 +60,19 @@ class UnitPipeline {
       for (int p = 0; p < kParts; ++p) {
         const unsigned char* unit = stage + p * w_.unit_bytes;
         std::uint32_t a[2][4];
-        if constexpr (kKind == IntKind::kInt4) {
-          if (begins && w_.has_zeros) zeros[p] = FragmentZeros::at(unit, w_.groups, group, g);
+        if constexpr (kBitsOf<kKind> == 4) {
           if (quarter % 2 == 0)
             codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter / 2 * kWarp + lane) * 16);
-          nibbles_to_fragments(quarter % 2 == 0 ? codes[p].x : codes[p].z, zeros[p], a[0]);
-          nibbles_to_fragments(quarter % 2 == 0 ? codes[p].y : codes[p].w, zeros[p], a[1]);
+          const std::uint32_t first = quarter % 2 == 0 ? codes[p].x : codes[p].z,
+                              second = quarter % 2 == 0 ? codes[p].y : codes[p].w;
+          if constexpr (kKind == IntKind::kFp4) {
+            e2m1_to_fragments(first, a[0]);
+            e2m1_to_fragments(second, a[1]);
+          } else {
+            if (begins && w_.has_zeros) zeros[p] = FragmentZeros::at(unit, w_.groups, group, g);
+            nibbles_to_fragments(first, zeros[p], a[0]);
+            nibbles_to_fragments(second, zeros[p], a[1]);
+          }
         } else {
           codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter * kWarp + lane) * 16);
           bytes_to_fragments<kKind>(codes[p].x, codes[p].y, a[0]);

@@ -180,7 +180,13 @@ class IntConsumer {
     const unsigned char* unit = memory_.unit(at.stage, warp_);
     const int g = lane_ / 4, group = index * kSteps * w.groups / kUnitMmas;
     chunk.scale = fragment_scales<kKind>(unit, group, g, w.in_bf16);
-    if constexpr (kKind == IntKind::kInt4) {
+    if constexpr (kKind == IntKind::kFp4) {
+      static_assert(kSteps == 2);  // groups of 32
+      const uint2 codes =
+          *reinterpret_cast<const uint2*>(unit + (index / 2 * kWarp + lane_) * 16 + index % 2 * 8);
+      e2m1_to_fragments(codes.x, chunk.a[0]);
+      e2m1_to_fragments(codes.y, chunk.a[1]);
+    } else if constexpr (kKind == IntKind::kInt4) {
       FragmentZeros zeros = FragmentZeros::middle();
       // Without zeros these bytes belong to the next unit, or lie behind all of them.
       const FragmentZeros stored = FragmentZeros::at(unit, w.groups, group, g);
@@ -331,6 +337,8 @@ void with_int_kind(const IntWeights& w, Body&& body) {
       return with_groups.template operator()<IntKind::kInt8>();
     case IntKind::kFp8:
       return body.template operator()<IntKind::kFp8, false>();
+    case IntKind::kFp4:
+      return body.template operator()<IntKind::kFp4, true>();
   }
 }
 

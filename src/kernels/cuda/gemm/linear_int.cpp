@@ -115,9 +115,10 @@ IntWeights weights_of(const Weight& w) {
   const ops::FragmentUnit unit = fragment_unit(w);
   return {.of = static_cast<const unsigned char*>(w.data.data),
           .order = w.order.defined() ? w.order.ptr<std::int32_t>() : nullptr,
-          .kind = w.format == ops::Format::kFp8 ? IntKind::kFp8
-                  : unit.bits == 4              ? IntKind::kInt4
-                                                : IntKind::kInt8,
+          .kind = w.format == ops::Format::kFp8     ? IntKind::kFp8
+                  : w.format == ops::Format::kMxFp4 ? IntKind::kFp4
+                  : unit.bits == 4                  ? IntKind::kInt4
+                                                    : IntKind::kInt8,
           .units = static_cast<int>(ops::fragment_units(w.columns)),
           .unit_bytes = static_cast<int>(unit.bytes()),
           .groups = unit.groups,

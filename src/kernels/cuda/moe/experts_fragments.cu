@@ -9,6 +9,7 @@
 //                     result needs no second pass and goes straight into the residual.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm/int_pipeline.cuh"
+#include "kernels/cuda/moe/experts.cuh"
 #include "kernels/cuda/moe/experts_chosen.cuh"
 #include "kernels/cuda/moe/experts_fragments.h"
 
@@ -26,7 +27,7 @@ struct FragmentExpertArgs {
   std::int64_t x_stride = 0, hidden_stride = 0, sum_stride = 0, weights_stride = 0;
   int n = 0, k = 0;
   int staged_stride = 0;  // elements between rows of x in shared memory
-  bool gelu = false;
+  ExpertRules rules;
   bool adds = true;  // to what `sum` has
 };
 
@@ -115,10 +116,13 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
               n = tile % each * kTileColumns + column;
     if (m >= tokens || n >= a.n) continue;
     const int pair = chosen.pair[tile / each][m];
-    if (pair >= 0)
-      a.hidden[pair * a.hidden_stride + n] =
-          narrow<Bf16>(gate_function(reduction.sum(turn, 0, m, column), a.gelu) *
-                       reduction.sum(turn, 0, m, column + kTileColumns));
+    if (pair < 0) continue;
+    const float gate = reduction.sum(turn, 0, m, column),
+                up = reduction.sum(turn, 0, m, column + kTileColumns);
+    const bool is_gelu = a.rules.activation == Activation::kGeluTanh;
+    a.hidden[pair * a.hidden_stride + n] = narrow<Bf16>(
+        a.rules.is_plain ? gate_function(gate, is_gelu) * up
+                         : a.rules.inner(gate, up, chosen.expert[tile / each], pair, n));
   }
 }
 
@@ -192,7 +196,11 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
               n = tile * kPipelineRows + static_cast<int>(threadIdx.x) % kPipelineRows;
     float* const to = a.sum + m * a.sum_stride + n;
     const bool has_output = m < tokens && n < a.n;
-    const float before = has_output && a.adds ? *to : 0.0f;
+    float before = has_output && a.adds ? *to : 0.0f;
+    if (has_output && a.rules.down_bias != nullptr)
+      for (int slot = 0; slot < chosen.count; ++slot)
+        before = fmaf(weight[slot][m], a.rules.down_bias[chosen.expert[slot] * a.rules.hidden + n],
+                      before);
     // `sums`: of the current expert; `all`: weighted, over all experts.
     PipelineSums<1, 1> all, sums;
     all.clear();
@@ -236,9 +244,9 @@ void launch_both(Context& ctx, const FragmentExpertArgs& up, const FragmentExper
 
 void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13,
                                 const IntWeights& w2, const FragmentExperts& shape,
-                                const Tensor& weights, const Tensor& ids, bool gelu,
-                                const Tensor& hidden, const Tensor& sum, bool adds,
-                                const FragmentExpertsPlan& plan) {
+                                const Tensor& weights, const Tensor& ids,
+                                const ExpertParams& params, const Tensor& hidden, const Tensor& sum,
+                                bool adds, const FragmentExpertsPlan& plan) {
   FragmentExpertArgs up{.x = static_cast<const Bf16*>(x.data),
                         .w = w13,
                         .expert_bytes = shape.w13_bytes,
@@ -255,7 +263,7 @@ void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights&
                         .n = static_cast<int>(shape.width),
                         .k = static_cast<int>(shape.hidden),
                         .staged_stride = static_cast<int>(int_staged_stride(shape.hidden)),
-                        .gelu = gelu,
+                        .rules = rules_of(params, weights, shape.width, shape.hidden),
                         .adds = adds};
   // The down projection reads the hidden rows of the pairs.
   FragmentExpertArgs down = up;
@@ -271,6 +279,8 @@ void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights&
       return launch_both<IntKind::kInt8>(ctx, up, down, plan);
     case IntKind::kFp8:
       return launch_both<IntKind::kFp8>(ctx, up, down, plan);
+    case IntKind::kFp4:
+      return launch_both<IntKind::kFp4>(ctx, up, down, plan);
   }
 }
 

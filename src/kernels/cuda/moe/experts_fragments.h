@@ -12,12 +12,13 @@ struct FragmentExperts {
   std::int64_t w13_bytes = 0, w2_bytes = 0;  // of an expert
 };
 
-// Few tokens. sum [tokens, hidden] f32 := the result, or its sum with the result (`adds`).
+// Few tokens; params without weigh_input, and with SiLU or GELU by tanh where nothing is clamped.
+// sum [tokens, hidden] f32 := the result, or its sum with the result (`adds`).
 void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13,
                                 const IntWeights& w2, const FragmentExperts& shape,
-                                const Tensor& weights, const Tensor& ids, bool gelu,
-                                const Tensor& hidden, const Tensor& sum, bool adds,
-                                const FragmentExpertsPlan& plan);
+                                const Tensor& weights, const Tensor& ids,
+                                const ExpertParams& params, const Tensor& hidden, const Tensor& sum,
+                                bool adds, const FragmentExpertsPlan& plan);
 // Any number of tokens, on Hopper. Arguments as in fused_experts().
 void tile_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13,
                             const IntWeights& w2, const FragmentExperts& shape,

@@ -38,8 +38,8 @@ FragmentExpertsPlan plan_of(const Context& ctx, const Tensor& x, const Tensor& i
 // the tokens.
 bool streams(const Context& ctx, const Tensor& x, const ExpertParams& params,
              const MoeWorkspace& workspace) {
-  return !ctx.deterministic && params.activation_only() &&
-         params.activation <= Activation::kGeluTanh && rows_aligned(x) &&
+  return !ctx.deterministic && !params.weigh_input &&
+         (params.clamp > 0 || params.activation <= Activation::kGeluTanh) && rows_aligned(x) &&
          rows_aligned(workspace.hidden);
 }
 
@@ -55,8 +55,7 @@ void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, c
     const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13);
     if (plan.gate_blocks > 0)
       return pipeline_experts_fragments(ctx, x, weights_of(w13), weights_of(w2), shape, weights,
-                                        ids, params.activation == Activation::kGeluTanh,
-                                        workspace.hidden, out, false, plan);
+                                        ids, params, workspace.hidden, out, false, plan);
   }
   tile_experts_fragments(ctx, x, weights_of(w13), weights_of(w2), shape, weights, ids, params,
                          workspace, out);
@@ -71,8 +70,7 @@ void experts_add_fragments(Context& ctx, const Tensor& x, const Weight& w13, con
     const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13);
     if (plan.gate_blocks > 0)
       return pipeline_experts_fragments(ctx, x, weights_of(w13), weights_of(w2), shape, weights,
-                                        ids, activation == Activation::kGeluTanh, workspace.hidden,
-                                        sum, true, plan);
+                                        ids, activation, workspace.hidden, sum, true, plan);
   }
   fused_experts_fragments(ctx, x, w13, w2, weights, ids, activation, workspace, branch);
   add(ctx, sum, branch, sum);

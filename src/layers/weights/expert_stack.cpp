@@ -1,0 +1,152 @@
+#include "layers/weights/expert_stack.h"
+
+#include "ops/packing.h"
+#include "tensor/copy.h"
+
+namespace sluice {
+namespace {
+
+// `both`: gate and up rows of an expert, as the file orders them.
+void put_gate_and_up(const ops::Weight& w13, std::int64_t expert, const QuantCodes& both,
+                     bool interleaved) {
+  const std::int64_t width = w13.rows / 2;
+  put_fragment_rows(w13, expert, 0, w13.rows,
+                    [&](std::int64_t row) {
+                      const std::int64_t n = row / 16 * 8 + row % 8, is_up = row % 16 / 8;
+                      return CodeRow{&both, interleaved ? 2 * n + is_up : is_up * width + n,
+                                     w13.rows};
+                    },
+                    {});
+}
+void put_down(const ops::Weight& w2, std::int64_t expert, const QuantCodes& down) {
+  put_fragment_rows(w2, expert, 0, w2.rows,
+                    [&](std::int64_t row) { return CodeRow{&down, row, w2.rows}; }, {});
+}
+
+// Two ranges of rows, one after the other.
+QuantCodes joined(const QuantCodes& first, const QuantCodes& second, std::int64_t rows) {
+  QuantCodes all = first;
+  all.codes.insert(all.codes.end(), second.codes.begin(), second.codes.end());
+  const std::size_t groups = first.scales.size() / static_cast<std::size_t>(rows);
+  all.scales.clear();
+  all.zeros.clear();
+  for (std::size_t g = 0; g < groups; ++g)
+    for (const QuantCodes* half : {&first, &second}) {
+      const auto begin = static_cast<std::ptrdiff_t>(g * static_cast<std::size_t>(rows));
+      all.scales.insert(all.scales.end(), half->scales.begin() + begin,
+                        half->scales.begin() + begin + rows);
+      all.zeros.insert(all.zeros.end(), half->zeros.begin() + begin,
+                       half->zeros.begin() + begin + rows);
+    }
+  return all;
+}
+
+}  // namespace
+
+std::vector<AxisRange> ExpertStack::gate_up_rows() const {
+  const AxisRange own = shape_.share;
+  if (names_.interleaved) return {{2 * own.begin, 2 * own.count}};
+  return {own, {shape_.width + own.begin, own.count}};
+}
+
+std::string ExpertStack::why_not() const {
+  if (!ops::multiplies_experts_in_fragments(block_.loader_->ctx_))
+    return "this GPU has no kernels for such experts";
+  if (shape_.share.count % 8 != 0 || shape_.hidden % 8 != 0)
+    return "the width of an expert is no multiple of 8";
+  return {};
+}
+
+void ExpertStack::take(const FragmentForm& form, ops::Weight& w13, ops::Weight& w2) const {
+  w13 = take_experts(block_, form, shape_.experts, 2 * shape_.share.count, shape_.hidden);
+  w2 = take_experts(block_, form, shape_.experts, shape_.hidden, shape_.share.count);
+}
+
+bool ExpertStack::load(ops::Weight& w13, ops::Weight& w2) const {
+  const Numerics& numerics = block_.numerics();
+  if (numerics.experts_rounded_to == ops::Format::kMxFp4 && names_.interleaved)
+    return round(w13, w2);
+  if (numerics.gemm() != DType::kBF16 || numerics.quantization || !numerics.int_fragments)
+    return false;
+  const WeightSource& source = block_.loader_->source_;
+  const QuantMatrix *up = source.find_integers(block_.path(names_.gate_up)),
+                    *down = source.find_integers(block_.path(names_.down));
+  // The widened path names a tensor of a wrong shape.
+  if (up == nullptr || down == nullptr ||
+      up->info.shape != std::vector{shape_.experts, 2 * shape_.width, shape_.hidden} ||
+      down->info.shape != std::vector{shape_.experts, shape_.hidden, shape_.width})
+    return false;
+  const auto refuse = [&](std::string reason) {
+    block_.loader_->note_widened(block_.path(names_.gate_up), std::move(reason));
+    return false;
+  };
+  if (std::string reason = why_not(); !reason.empty()) return refuse(std::move(reason));
+  std::vector<StoredBox> boxes;
+  for (std::int64_t e = 0; e < shape_.experts; ++e) {
+    for (const AxisRange& rows : gate_up_rows()) boxes.push_back({up, rows, {0, shape_.hidden}, e});
+    boxes.push_back({down, {0, shape_.hidden}, shape_.share, e});
+  }
+  const FragmentForm form = common_fragment_form(source, boxes);
+  if (!form.reason.empty()) return refuse(form.reason);
+  if (form.order != nullptr) return refuse("columns of experts have an order of their own");
+  take(form, w13, w2);
+
+  const auto read = [&source](const StoredBox& box) {
+    QuantCodes codes;
+    source.read_codes(
+        *box.matrix,
+        {box.index, box.rows.begin, box.rows.count, box.columns.begin, box.columns.count}, codes);
+    return codes;
+  };
+  for (std::int64_t e = 0; e < shape_.experts; ++e) {
+    const auto add = [&](const std::string& name, std::function<void()> work) {
+      WeightTask task;
+      task.name = block_.path(name);
+      task.read = std::move(work);
+      block_.add(std::move(task));
+    };
+    add(names_.gate_up,
+        [=, rows = gate_up_rows(), hidden = shape_.hidden, interleaved = names_.interleaved] {
+          QuantCodes both = read({up, rows.front(), {0, hidden}, e});
+          if (rows.size() > 1)
+            both = joined(both, read({up, rows.back(), {0, hidden}, e}), rows.front().count);
+          put_gate_and_up(w13, e, both, interleaved);
+        });
+    add(names_.down, [=, hidden = shape_.hidden, share = shape_.share] {
+      put_down(w2, e, read({down, {0, hidden}, share, e}));
+    });
+  }
+  return true;
+}
+
+// Reads numbers and rounds them.
+bool ExpertStack::round(ops::Weight& w13, ops::Weight& w2) const {
+  if (std::string reason = why_not(); !reason.empty()) {
+    block_.loader_->note_widened(block_.path(names_.gate_up), std::move(reason));
+    return false;
+  }
+  take(rounded_form(block_.numerics()), w13, w2);
+  const auto add = [&](const std::string& name, std::int64_t e, std::int64_t rows,
+                       std::int64_t columns, AxisRange own_rows, AxisRange own_columns,
+                       std::function<void(const Tensor&)> use) {
+    if (!names_.transposed)
+      return block_.read_then(name, DType::kF32, {shape_.experts, rows, columns},
+                              {{e, 1}, own_rows, own_columns}, std::move(use));
+    block_.read_then(name, DType::kF32, {shape_.experts, columns, rows},
+                     {{e, 1}, own_columns, own_rows}, [use = std::move(use)](const Tensor& box) {
+                       Buffer turned(box.bytes());
+                       const Tensor image = turned.tensor(box.dtype, {box.dim(1), box.dim(0)});
+                       transpose(box, image);
+                       use(image);
+                     });
+  };
+  for (std::int64_t e = 0; e < shape_.experts; ++e) {
+    add(names_.gate_up, e, 2 * shape_.width, shape_.hidden, gate_up_rows().front(), {},
+        [w13, e](const Tensor& box) { put_gate_and_up(w13, e, rounded_codes(w13, box), true); });
+    add(names_.down, e, shape_.hidden, shape_.width, {0, shape_.hidden}, shape_.share,
+        [w2, e](const Tensor& box) { put_down(w2, e, rounded_codes(w2, box)); });
+  }
+  return true;
+}
+
+}  // namespace sluice
