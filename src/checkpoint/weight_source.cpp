@@ -171,7 +171,8 @@ std::vector<float> WeightSource::small_tensor(std::string_view name) const {
   constexpr std::int64_t kMaxElements = 4096;
   const TensorInfo* info = checkpoint_ ? checkpoint_->find(name) : nullptr;
   if (info == nullptr) return {};
-  require(info->numel() <= kMaxElements && has_conversion(info->dtype, DType::kF32),
+  const bool are_numbers = info->dtype == DType::kF32 || has_conversion(info->dtype, DType::kF32);
+  require(info->numel() <= kMaxElements && are_numbers,
           "the tensor {} is {}; at most {} numbers were expected", name, info->describe(),
           kMaxElements);
   std::vector<float> numbers(static_cast<std::size_t>(info->numel()));

@@ -54,8 +54,13 @@ struct Bend {
 void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& k,
                        std::int64_t kv_heads, float scale, const Bend& bend,
                        const Twin* k_scales = nullptr) {
-  const std::int64_t heads = q.host.dim(1), dim = q.host.dim(2);
-  std::vector<float> keys(static_cast<std::size_t>(dim));
+  const std::int64_t heads = q.host.dim(1), dim = q.host.dim(2), width = kv_heads * dim;
+  std::vector<float> keys(static_cast<std::size_t>(batch.slots() * width));
+  for (std::int64_t slot = 0; slot < batch.slots(); ++slot)
+    for (std::int64_t i = 0; i < width; ++i)
+      keys[static_cast<std::size_t>(slot * width + i)] = static_cast<float>(
+          k.at(k.host.data, slot, i, 0) *
+          (k_scales == nullptr ? 1 : k_scales->at(k_scales->host.data, i / dim, 0, 0)));
   std::vector<double> roots(static_cast<std::size_t>(batch.tokens() * heads));
   for (std::int64_t t = 0; t < batch.tokens(); ++t) {
     const std::int64_t end = batch.position(t) + 1, begin = bend.first_key(end - 1);
@@ -66,16 +71,11 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
         sum[static_cast<std::size_t>(h)] =
             std::exp(bend.sinks->at(bend.sinks->host.data, kv * group + h, 0, 0));
       for (std::int64_t p = begin; p < end; ++p) {
-        const double k_scale =
-            k_scales == nullptr ? 1 : k_scales->at(k_scales->host.data, kv, 0, 0);
-        for (std::int64_t i = 0; i < dim; ++i)
-          keys[static_cast<std::size_t>(i)] =
-              static_cast<float>(k_scale * k.at(k.host.data, batch.slot(t, p), kv * dim + i, 0));
+        const float* key = keys.data() + batch.slot(t, p) * width + kv * dim;
         for (std::int64_t h = 0; h < group; ++h) {
           const float* query = q.host.ptr<float>() + q.offset(t, kv * group + h, 0);
           float dot[8] = {};
-          for (std::int64_t i = 0; i < dim; ++i)
-            dot[i % 8] += query[i] * keys[static_cast<std::size_t>(i)];
+          for (std::int64_t i = 0; i < dim; ++i) dot[i % 8] += query[i] * key[i];
           const double weight =
               bend.weight(scale * std::accumulate(dot, dot + 8, 0.0), kv * group + h, p + 1 - end);
           sum[static_cast<std::size_t>(h)] += weight;

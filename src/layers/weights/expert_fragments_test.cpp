@@ -8,6 +8,7 @@
 
 #include "base/testing/folder.h"
 #include "checkpoint/testing/safetensors_writer.h"
+#include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
 
 namespace sluice {

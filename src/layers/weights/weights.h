@@ -154,7 +154,7 @@ class Weights {
  private:
   friend class WeightLoader;
   friend class ExpertFragments;
-  friend class ExpertStack;
+  friend class StackedExperts;
   friend class Fp8Weights;
   friend class FragmentWeights;
   void add(WeightTask task) const;
@@ -213,7 +213,7 @@ class WeightLoader {
  private:
   friend class Weights;
   friend class ExpertFragments;
-  friend class ExpertStack;
+  friend class StackedExperts;
   friend class Fp8Weights;
   friend class FragmentWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;

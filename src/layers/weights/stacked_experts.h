@@ -1,7 +1,7 @@
 // Experts of a MoE layer in fragments (kernels/types/int_fragments.h) that a checkpoint stores as
 // two stacks, as MXFP4 of gpt-oss; or random ones, rounded to MXFP4.
 //
-//   if (ExpertStack(block, names, shape).load(w13, w2)) ...
+//   if (StackedExperts(block, names, shape).load(w13, w2)) ...
 //
 // All matrices need a common form (layers/weights/fragments.h), without an order of columns, and a
 // rank's columns whole groups. Otherwise they are widened, and the log says why.
@@ -13,16 +13,16 @@
 
 namespace sluice {
 
-struct ExpertStackNames {
+struct StackNames {
   // Below the block: [experts, 2 width, hidden], [experts, hidden, width]
   std::string gate_up, down;
   bool interleaved = false;  // gate and up rows alternate; else all gate rows come first
   bool transposed = false;   // of plain numbers: the file stores [experts, columns, rows]
 };
 
-class ExpertStack {
+class StackedExperts {
  public:
-  ExpertStack(const Weights& block, ExpertStackNames names, const ExpertShape& shape)
+  StackedExperts(const Weights& block, StackNames names, const ExpertShape& shape)
       : block_(block), names_(std::move(names)), shape_(shape) {}
 
   // False: the experts have another form; then nothing was taken. Error{kBadInput}: as of
@@ -37,7 +37,7 @@ class ExpertStack {
   std::vector<AxisRange> gate_up_rows() const;
 
   const Weights& block_;
-  ExpertStackNames names_;
+  StackNames names_;
   ExpertShape shape_;
 };
 

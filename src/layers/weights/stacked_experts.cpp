@@ -1,7 +1,7 @@
-#include "layers/weights/expert_stack.h"
+#include "layers/weights/stacked_experts.h"
 
 #include "ops/packing.h"
-#include "tensor/copy.h"
+#include "tensor/buffer.h"
 
 namespace sluice {
 namespace {
@@ -43,13 +43,13 @@ QuantCodes joined(const QuantCodes& first, const QuantCodes& second, std::int64_
 
 }  // namespace
 
-std::vector<AxisRange> ExpertStack::gate_up_rows() const {
+std::vector<AxisRange> StackedExperts::gate_up_rows() const {
   const AxisRange own = shape_.share;
   if (names_.interleaved) return {{2 * own.begin, 2 * own.count}};
   return {own, {shape_.width + own.begin, own.count}};
 }
 
-std::string ExpertStack::why_not() const {
+std::string StackedExperts::why_not() const {
   if (!ops::multiplies_experts_in_fragments(block_.loader_->ctx_))
     return "this GPU has no kernels for such experts";
   if (shape_.share.count % 8 != 0 || shape_.hidden % 8 != 0)
@@ -57,12 +57,12 @@ std::string ExpertStack::why_not() const {
   return {};
 }
 
-void ExpertStack::take(const FragmentForm& form, ops::Weight& w13, ops::Weight& w2) const {
+void StackedExperts::take(const FragmentForm& form, ops::Weight& w13, ops::Weight& w2) const {
   w13 = take_experts(block_, form, shape_.experts, 2 * shape_.share.count, shape_.hidden);
   w2 = take_experts(block_, form, shape_.experts, shape_.hidden, shape_.share.count);
 }
 
-bool ExpertStack::load(ops::Weight& w13, ops::Weight& w2) const {
+bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
   const Numerics& numerics = block_.numerics();
   if (numerics.experts_rounded_to == ops::Format::kMxFp4 && names_.interleaved)
     return round(w13, w2);
@@ -120,7 +120,7 @@ bool ExpertStack::load(ops::Weight& w13, ops::Weight& w2) const {
 }
 
 // Reads numbers and rounds them.
-bool ExpertStack::round(ops::Weight& w13, ops::Weight& w2) const {
+bool StackedExperts::round(ops::Weight& w13, ops::Weight& w2) const {
   if (std::string reason = why_not(); !reason.empty()) {
     block_.loader_->note_widened(block_.path(names_.gate_up), std::move(reason));
     return false;
@@ -134,9 +134,13 @@ bool ExpertStack::round(ops::Weight& w13, ops::Weight& w2) const {
                               {{e, 1}, own_rows, own_columns}, std::move(use));
     block_.read_then(name, DType::kF32, {shape_.experts, columns, rows},
                      {{e, 1}, own_columns, own_rows}, [use = std::move(use)](const Tensor& box) {
+                       // [columns, rows] to [rows, columns]
                        Buffer turned(box.bytes());
                        const Tensor image = turned.tensor(box.dtype, {box.dim(1), box.dim(0)});
-                       transpose(box, image);
+                       for (std::int64_t c = 0; c < box.dim(0); ++c)
+                         for (std::int64_t r = 0; r < box.dim(1); ++r)
+                           image.ptr<float>()[r * box.dim(0) + c] =
+                               box.ptr<float>()[c * box.dim(1) + r];
                        use(image);
                      });
   };

@@ -1,4 +1,4 @@
-#include "layers/weights/expert_stack.h"
+#include "layers/weights/stacked_experts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kExperts = 3, kHidden = 160, kWidth = 64;
 const Numerics kKept{.compute = DType::kBF16, .int_fragments = true};
 
-class ExpertStackTest : public ::testing::Test {
+class StackedExpertsTest : public ::testing::Test {
  protected:
   void add(const std::string& name, std::int64_t rows, std::int64_t columns) {
     std::vector<std::uint8_t> blocks(static_cast<std::size_t>(kExperts * rows * columns / 2)),
@@ -40,7 +40,7 @@ class ExpertStackTest : public ::testing::Test {
   bool load(bool interleaved, AxisRange share, const Numerics& numerics = kKept) {
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Weights root = loader.root();
-    if (!ExpertStack(root, {"gate_up_blocks", "down_blocks", interleaved},
+    if (!StackedExperts(root, {"gate_up_blocks", "down_blocks", interleaved},
                      {kExperts, kHidden, kWidth, share})
              .load(w13_, w2_))
       return false;
@@ -77,7 +77,7 @@ class ExpertStackTest : public ::testing::Test {
 };
 
 // Every number is that of the widened matrices, bit for bit, also of a rank's share.
-TEST_F(ExpertStackTest, Mxfp4KeepsItsNumbers) {
+TEST_F(StackedExpertsTest, Mxfp4KeepsItsNumbers) {
   open();
   for (const bool interleaved : {false, true})
     for (const AxisRange share : {AxisRange{0, kWidth}, AxisRange{32, 32}}) {
@@ -107,14 +107,14 @@ TEST_F(ExpertStackTest, Mxfp4KeepsItsNumbers) {
   EXPECT_FALSE(load(true, {0, kWidth}, {.compute = DType::kF32, .int_fragments = true}));
 }
 
-TEST_F(ExpertStackTest, AScaleThatIsNanIsRefused) {
+TEST_F(StackedExpertsTest, AScaleThatIsNanIsRefused) {
   has_nan_ = true;
   open();
   EXPECT_THAT(message_of([&] { load(true, {0, kWidth}); }),
               HasSubstr("gate_up_blocks (MXFP4): a scale of row"));
 }
 
-TEST_F(ExpertStackTest, RandomWeightsAreRounded) {
+TEST_F(StackedExpertsTest, RandomWeightsAreRounded) {
   source_.emplace(WeightSource::dummy(1, 0.02));
   Numerics numerics = kKept;
   numerics.experts_rounded_to = ops::Format::kMxFp4;
