@@ -19,6 +19,13 @@ void set_config(Options& o, std::string_view v) {
   o.speculative_config = std::string(v);
 }
 
+void set_adaptive(Options& o, std::string_view v) {
+  o.speculative_adaptive = option_parse::choice(v, {{"on", "on"}, {"off", "off"}}) == "on";
+}
+Json get_adaptive(const Options& o) {
+  return o.speculative_adaptive ? "on" : "off";
+}
+
 }  // namespace
 
 std::vector<OptionRow> speculative_option_rows() {
@@ -54,6 +61,14 @@ std::vector<OptionRow> speculative_option_rows() {
                "--speculative-num-draft-tokens, which need not be given besides.",
        .set = set_int<&Options::speculative_num_steps, 0, kMaxDraftTokens - 1>,
        .get = field<&Options::speculative_num_steps>},
+      {.name = "speculative-adaptive",
+       .group = kSpeculation,
+       .allowed = "on, off",
+       .help = "on: each step has as many drafts as pay, up to the number above, none included. "
+               "What they cost is measured at the start, what they bring is counted. off: as many "
+               "as there are.",
+       .set = set_adaptive,
+       .get = get_adaptive},
       {.name = "speculative-ngram-min-match-window-size",
        .type = kInt,
        .group = kSpeculation,

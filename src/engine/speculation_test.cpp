@@ -283,6 +283,19 @@ TEST(Speculation, DraftsFollowTheGrammar) {
   }
 }
 
+// What pays depends on the machine; what comes out does not.
+TEST(Speculation, ChoosingTheNumberOfDraftsChangesNothing) {
+  for (const char* model : {"qwen3-moe", "deepseek-v3"}) {
+    Options options = options_for(model);
+    const std::vector<Request> requests = greedy_requests(17);
+    const Outcome plain = outcome_of(options, requests);
+    options.speculative_adaptive = true;
+    expect_equal(outcome_of(with_ngram(options), requests), plain);
+    if (std::string(model) == "deepseek-v3")
+      expect_equal(outcome_of(with_nextn(options), requests), plain);
+  }
+}
+
 TEST(Speculation, VllmsConfigurationMeansTheSame) {
   Options options = options_for("qwen3");
   options.speculative_config = R"({"method": "ngram", "num_speculative_tokens": 4,)"

@@ -12,6 +12,7 @@
 #include "engine/engine_loop.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
+#include "runtime/draft_costs_meter.h"
 
 namespace sluice {
 namespace {
@@ -33,6 +34,14 @@ std::vector<PageGroup> page_groups(const ModelRunner& runner) {
     out.push_back(std::move(group));
   }
   return out;
+}
+
+std::string describe(const DraftCosts& costs) {
+  std::vector<std::string> steps;
+  for (const DraftCosts::Step& step : costs.steps)
+    steps.push_back(fmt::format("{}: {:.2f}", step.rows, step.seconds * 1e3));
+  return fmt::format("ms of a step by rows: {}; of a draft: {:.2f}, the next ones {:.2f}",
+                     fmt::join(steps, ", "), costs.first_pass_s * 1e3, costs.next_pass_s * 1e3);
 }
 
 void log_end_tokens(const EndTokens& ends) {
@@ -110,6 +119,14 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
                                                 std::move(weights), report));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
+  if (parts->plan.speculation.is_on() && options.speculative_adaptive) {
+    start = Clock::now();
+    const SchedulerOptions& limits = parts->plan.scheduler;
+    const DraftCosts costs = measure_draft_costs(
+        *ranks.front(), limits.max_running_requests * (1 + limits.max_drafts), wanted.max_drafts);
+    report("measure drafts", since(start), describe(costs));
+    parts->plan.scheduler.draft_costs = costs;
+  }
   return std::make_unique<EngineLoop>(std::move(parts),
                                       std::make_unique<Executor>(std::move(ranks)));
 }

@@ -246,11 +246,13 @@ void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
 }
 
 void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& result) {
+  const int most =
+      batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
-  if (build_first(batch, result)) {
+  if (most > 0 && build_first(batch, result)) {
     run_pass(depth++, states, true);
     Tensor last = first_states_;
-    while (depth < limits_.max_drafts && build_next(batch)) {
+    while (depth < most && build_next(batch)) {
       run_pass(depth, last, false);
       last = next_states_[depth++ % 2];
     }

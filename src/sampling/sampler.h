@@ -65,7 +65,7 @@ struct SamplerLimits {
   int vocab_size = 0;
   std::int64_t max_rows = 1;  // rows of logits that are computed at once
   int steps_in_flight = 1;
-  bool chooses_drafts = false;  // the device chooses the tokens of rows of drafts
+  bool chooses_drafts = false;         // the device chooses the tokens of rows of drafts
   std::vector<double> pretended = {};  // as of HostSampler, for measurements
   Device device;
 

@@ -39,6 +39,7 @@
 
 #include "base/error.h"
 #include "batch/batch.h"
+#include "batch/draft_costs.h"
 #include "batch/event.h"
 #include "batch/finish_reason.h"
 #include "batch/page_group.h"
@@ -80,6 +81,9 @@ struct SchedulerOptions {
   DrafterMaker make_drafter = {};
   // Then each step's items have pages for so many slots behind their end, where some are left.
   int draft_slots = 0;
+  // What drafts cost: each step gets as many as pay (scheduler/draft_controller.h). Empty: as many
+  // as there are.
+  DraftCosts draft_costs = {};
   bool hash_steps = true;  // fill Step::hash, which several ranks compare
   // Page groups of each data-parallel group. Batch::groups has the same groups in the same order. A
   // state group comes last, and its entries are in Batch::state_slots. PageCopy::group counts all

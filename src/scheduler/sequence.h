@@ -9,6 +9,7 @@
 
 #include "cache/page_allocator.h"
 #include "cache/radix_cache.h"
+#include "scheduler/draft_controller.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -68,6 +69,7 @@ struct Sequence {
   int planned = 0;      // tokens whose keys are computed once all planned steps are done
   int collected = 0;    // as `planned`, for committed steps
   std::vector<std::int32_t> drafts;  // drafts at the tokens behind the known ones
+  bool lacks_draft_slots = false;    // a step ran without its draft, which knows it no further
   int samples_in_flight = 0;
   int steps_in_flight = 0;
   std::uint64_t last_step = 0;         // the last step that names the sequence
@@ -88,6 +90,7 @@ struct Sequence {
   int logprob_next = -1;
   std::unique_ptr<TokenDrafter> drafter;  // null before its first use
   DraftCounts draft_counts;
+  DraftAcceptance draft_acceptance;
   int passed_over = 0;  // number of times that policy lpm took a later sequence first
 
   int num_known() const { return static_cast<int>(tokens.size()); }
@@ -143,6 +146,7 @@ inline void Sequence::reset_run() {
   lock.reset();
   planned = collected = snapshot_at = branch_at = 0;
   drafts.clear();
+  lacks_draft_slots = false;
   published = false;
 }
 

@@ -13,7 +13,7 @@ from sluice_server import ROOT, TINY, Server, sluice, stream_events
 RECORDED = Path(ROOT).parent / "shared" / "golden" / "speculation" / "mtp-sluice-tiny.json"
 SERVERS = {
     "ngram": ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "5",
-              "--speculative-ngram-min-match-window-size", "1"),
+              "--speculative-ngram-min-match-window-size", "1", "--speculative-adaptive", "off"),
     "nextn": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"),
     "vllm": ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'),
 }
@@ -138,7 +138,7 @@ def test_recorded_chats_accept_as_many_drafts(drafts):
     chats = json.loads(RECORDED.read_text())["prompts"]
     steps = emitted = 0
     with Server(TINY, "--dtype", "float32", "--speculative-algorithm", "NEXTN", "--disable-radix-cache",
-                "--speculative-num-draft-tokens", str(drafts + 1)) as server:
+                "--speculative-num-draft-tokens", str(drafts + 1), "--speculative-adaptive", "off") as server:
         for recorded in chats:
             body = {"input_ids": recorded["prompt_ids"],
                     "sampling_params": {"max_new_tokens": len(recorded["output_ids"]), "temperature": 0,

@@ -162,7 +162,8 @@ void print_head(const Engine& engine, bool with_ceilings, bool with_speculation)
              format_bytes(engine.memory_plan().weight_bytes));
   fmt::print("{:>5}{:>8}{:>7}{:>13}{:>10}{}{:>10}{}{:>10}{:>11}{:>11}{}\n", "batch", "input",
              "output", "prefill ms", "tokens/s", with_ceilings ? "    peak" : "", "step ms",
-             with_speculation ? "   tokens" : "", "tokens/s", "weights", "KV", with_ceilings ? "    read       GB/s" : "");
+             with_speculation ? "   tokens" : "", "tokens/s", "weights", "KV",
+             with_ceilings ? "    read       GB/s" : "");
 }
 
 void print_case(const CaseResult& r) {
@@ -175,8 +176,7 @@ void print_case(const CaseResult& r) {
   if (decoded)
     fmt::print("{:>10.2f}{}{:>10.1f}{:>11}{:>11}{}", r.times.decode_s * 1e3,
                r.with_speculation ? fmt::format("{:>9.2f}", r.times.tokens_per_step) : "",
-               r.decode_rate(),
-               bytes(r.work.decode_weight_bytes), bytes(r.work.decode_kv_bytes),
+               r.decode_rate(), bytes(r.work.decode_weight_bytes), bytes(r.work.decode_kv_bytes),
                r.with_ceilings ? percent(r.share_of_read()) : "");
   if (decoded && r.with_ceilings) {
     const auto [slowest, fastest] =
