@@ -66,9 +66,9 @@ FORMATS = [
     Row("GGUF: Q4_1", YES, WIDENED),
     Row("GGUF: Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS", WIDENED, WIDENED),
     Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
-    Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", WIDENED, YES, "quantization"),
-    Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", WIDENED, YES),
-    Row("Experts in FP8 or integers, stored one by one (Hopper)", WIDENED, YES),
+    Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", YES, YES, "quantization"),
+    Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", YES, YES),
+    Row("Experts in FP8 or integers, stored one by one (on a GPU: Hopper)", YES, YES),
     Row("MXFP4; other experts of quantised checkpoints", WIDENED, WIDENED),
     Row("KV cache in int8 (`--kv-cache-dtype`; not with MLA)", YES, NO, "kv-cache-dtype"),
     Row("Index keys in FP8 (`--index-cache-dtype`)", YES, YES, "index-cache-dtype"),
@@ -85,11 +85,12 @@ FEATURES = [
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
     Row("Speculative decoding: prompt look-up, MTP layers (`--speculative-algorithm`)", YES, NO,
         "speculative-algorithm speculative-config"),
+    Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
     Row("Not yet: draft models of their own (EAGLE, stand-alone)", NO, NO, "", "speculative-draft-model-path"),
-    Row("Not yet: tensor, pipeline, data and expert parallelism", NO, NO, "", "tp-size pp-size dp-size ep-size"),
+    Row("Not yet: pipeline, data and expert parallelism, several hosts", NO, NO, "", "pp-size dp-size ep-size nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio, embeddings", NO, NO, "", "is-embedding runner"),
 ]

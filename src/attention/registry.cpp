@@ -220,12 +220,13 @@ std::unique_ptr<AttentionBackend> make(const Row& row, const AttentionOptions& o
 
 AttentionPick pick_attention_backend(const AttentionOptions& options, const AttentionShape& shape) {
   const Rows rows = pick_rows(options, shape);
-  AttentionPick pick{rows.prefill.name, rows.decode.name, {}};
+  AttentionPick pick{rows.prefill.name, rows.decode.name, {}, {}};
   if (&rows.prefill == &rows.decode)
     pick.reason = fmt::format("attention {}: {}", rows.prefill.name, rows.prefill.kernels);
   else
     pick.reason = fmt::format("attention: prefill {}: {}; decode {}: {}", rows.prefill.name,
                               rows.prefill.kernels, rows.decode.name, rows.decode.kernels);
+  pick.kernels = pick.reason;
   const bool chosen =
       options.name == "auto" && (options.prefill_name.empty() || options.decode_name.empty());
   if (chosen) {

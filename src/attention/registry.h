@@ -27,7 +27,8 @@ struct AttentionOptions {
 // The chosen rows of the table, and the reason.
 struct AttentionPick {
   std::string_view prefill, decode;  // names of rows
-  std::string reason;  // for the log: the kernels; after a choice, why each other row was not taken
+  std::string kernels;               // for the log: a short line
+  std::string reason;                // the same; after a choice, why each other row was not taken
 };
 
 // The rows for a model, as a pure function. Error{kBadInput} when a name is unknown (the message

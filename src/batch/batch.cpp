@@ -47,8 +47,9 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
                      static_cast<std::uint64_t>(init.num_output));
   }
   for (const LogitRow& row : batch.logit_rows)
-    for (std::int32_t value : {row.item, row.row, row.position, std::int32_t{row.sample},
-                               row.target, row.num_top_logprobs, std::int32_t{row.want_hash}})
+    for (std::int32_t value :
+         {row.item, row.row, row.position, std::int32_t{row.sample}, row.target,
+          row.num_top_logprobs, std::int32_t{row.want_hash}, std::int32_t{row.has_mask}})
       h = hash_combine(h, static_cast<std::uint32_t>(value));
   return h;
 }

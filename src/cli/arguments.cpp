@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/nearest_name.h"
 #include "engine/options_parse.h"
 
 namespace sluice {
@@ -26,11 +27,25 @@ bool contains_ignoring_case(std::string_view text, std::string_view part) {
 }
 
 // The verb's own flags count as near when they begin alike or are the option's nearest.
-std::string nearest_name(const Verb& verb, std::string_view name) {
-  for (const VerbFlag& flag : verb.flags)
+std::string nearest_flag(const Verb& verb, std::string_view name) {
+  std::vector<std::string_view> own;
+  for (const VerbFlag& flag : verb.flags) {
     if (name.size() >= 3 && (flag.name.starts_with(name) || name.starts_with(flag.name)))
       return std::string(flag.name);
+    own.push_back(flag.name);
+  }
+  const std::string_view near = nearest_name(name, own);
+  if (!near.empty()) return std::string(near);
   return verb.takes_options ? nearest_option(name) : "";
+}
+
+// The letters that users of other programs type.
+std::string_view flag_of_letter(std::string_view word) {
+  constexpr std::pair<std::string_view, std::string_view> kLetters[] = {
+      {"-m", "model"}, {"-p", "prompt"}, {"-c", "max-model-len"}, {"-n", "max-new-tokens"}};
+  for (const auto& [letter, name] : kLetters)
+    if (word == letter) return name;
+  return "";
 }
 
 // The name on the left, what it does on the right in lines of at most kWidth columns.
@@ -129,8 +144,10 @@ std::vector<std::string_view> split_words(std::string_view text, char separator)
 VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> words) {
   const std::string_view first = words.empty() ? "" : words[0];
   std::string names, seconds;
+  std::vector<std::string_view> first_words;
   for (const Verb& verb : verbs) {
     const std::vector<std::string_view> name = split_words(verb.name);
+    first_words.push_back(name[0]);
     if (name.size() == 1 && name[0] == first) return {&verb, 1};
     if (name.size() == 2 && name[0] == first) {
       if (words.size() > 1 && name[1] == words[1]) return {&verb, 2};
@@ -143,8 +160,10 @@ VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> wo
     throw UsageError(words.size() > 1 ? fmt::format("unknown verb '{} {}'", first, words[1])
                                       : fmt::format("which {}?", first),
                      fmt::format("sluice {} is followed by one of: {}", first, seconds));
+  const std::string_view near = nearest_name(first, first_words);
   throw UsageError(first.empty() ? "no verb was given" : fmt::format("unknown verb '{}'", first),
-                   fmt::format("verbs:{}; sluice --help says more", names));
+                   near.empty() ? fmt::format("verbs:{}; sluice --help says more", names)
+                                : fmt::format("did you mean sluice {}?", near));
 }
 
 bool Arguments::was_given(std::string_view option) const {
@@ -168,7 +187,9 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
     }
     const std::string_view body = word.substr(word.starts_with("--") ? 2 : 1);
     const std::size_t equals = body.find('=');
-    const std::string name = normalised(body.substr(0, equals));
+    const std::string_view whole = flag_of_letter(word.substr(0, word.find('=')));
+    const std::string name =
+        whole.empty() ? normalised(body.substr(0, equals)) : std::string(whole);
     std::string value =
         equals == std::string_view::npos ? "" : std::string(body.substr(equals + 1));
 
@@ -180,7 +201,7 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
     const VerbFlag* flag = find_flag(verb, name);
     const OptionRow* row = flag != nullptr || !verb.takes_options ? nullptr : find_option(name);
     if (flag == nullptr && row == nullptr) {
-      const std::string near = nearest_name(verb, name);
+      const std::string near = nearest_flag(verb, name);
       throw UsageError(fmt::format("unknown flag {}", word.substr(0, word.find('='))),
                        near.empty() ? fmt::format("sluice {} --help lists the flags", verb.name)
                                     : fmt::format("did you mean --{}?", near));

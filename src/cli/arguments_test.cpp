@@ -91,8 +91,32 @@ TEST(Arguments, MistakesSayWhatToDo) {
   EXPECT_THAT(m.message, HasSubstr("--tp 4 is refused: one process"));
   m = mistake_of("serve", {"a", "b"});
   EXPECT_EQ(m.message, "unexpected argument 'b'");
-  m = mistake_of("generate", {"text"});
+  m = mistake_of("generate", {"model", "text"});
   EXPECT_EQ(m.message, "unexpected argument 'text'");
+  m = mistake_of("run", {"--temprature", "0"});
+  EXPECT_EQ(m.hint, "did you mean --temperature?");
+}
+
+TEST(Arguments, LettersStandForTheFlagsThatUsersType) {
+  const Arguments a = parse("generate", {"-m", "model", "-p", "text", "-n", "5", "-c=32k"});
+  EXPECT_EQ(a.options.model, "model");
+  EXPECT_EQ(a.get("prompt"), "text");
+  EXPECT_EQ(a.get("max-new-tokens"), "5");
+  EXPECT_EQ(a.options.context_length, 32000);
+}
+
+TEST(Arguments, AMisspeltVerbIsGuessed) {
+  const auto hint_of = [](std::vector<const char*> words) -> std::string {
+    try {
+      find_verb(all_verbs(), words);
+    } catch (const UsageError& error) {
+      return error.hint();
+    }
+    return "";
+  };
+  EXPECT_EQ(hint_of({"serv"}), "did you mean sluice serve?");
+  EXPECT_EQ(hint_of({"genrate", "m"}), "did you mean sluice generate?");
+  EXPECT_THAT(hint_of({"zebra"}), HasSubstr("verbs: run, serve"));
 }
 
 TEST(Arguments, NumbersOfAVerbAreChecked) {

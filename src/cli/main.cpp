@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/numa.h"
 #include "cli/verbs.h"
+#include "engine/rank_process.h"
 
 namespace {
 
@@ -23,16 +24,26 @@ int complain(int status, std::string_view message, std::string_view hint) {
 std::string_view memory_hint;
 
 int run(std::span<const char* const> words) {
+  if (words.size() == 1 && words[0] == kRankVerb) return run_rank();
   const std::span<const Verb> verbs = all_verbs();
   const auto asks_help = [](std::string_view word) {
     return word == "--help" || word == "-h" || word == "help";
   };
-  if (!words.empty() && asks_help(words[0])) {
+  if (words.size() == 1 && asks_help(words[0])) {
     fmt::print("{}", program_help(verbs));
     return 0;
   }
   std::vector<const char*> spelt(words.begin(), words.end());
-  if (!spelt.empty() && std::string_view(spelt[0]) == "--version") spelt[0] = "version";
+  // `sluice help VERB` is `sluice VERB --help`.
+  if (spelt.size() > 1 && asks_help(spelt[0])) {
+    spelt.erase(spelt.begin());
+    spelt.push_back("--help");
+  }
+  if (!spelt.empty()) {
+    const std::string_view first = spelt[0];
+    if (first == "--version" || first == "-v" || first == "-V") spelt[0] = "version";
+    if (first == "chat") spelt[0] = "run";
+  }
   // `sluice bench --help`: the verbs of two words.
   const std::string seconds =
       spelt.size() == 2 && asks_help(spelt[1]) ? program_help(verbs, spelt[0]) : "";

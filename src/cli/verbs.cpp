@@ -16,8 +16,8 @@ constexpr Verb kVerbs[] = {
      {},
      1,
      run_serve},
-    {"generate", "--model MODEL (--prompt TEXT [--chat] | --input-ids 1,2,3) [flags]",
-     "Completes one prompt.", flags::kGenerate, 0, run_generate},
+    {"generate", "MODEL (--prompt TEXT [--chat] | --input-ids 1,2,3) [flags]",
+     "Completes one prompt.", flags::kGenerate, 1, run_generate},
     {"plan", "MODEL [--memory BYTES] [--json] [flags]",
      "Says what a model needs, what fits, and how to start it.", flags::kPlan, 1, run_plan},
     {"show", "MODEL [--json] [flags]", "Says what is understood of a model's files.", flags::kShow,
@@ -31,12 +31,11 @@ constexpr Verb kVerbs[] = {
      flags::kList, 0, run_list, false},
     {"rm", "ORG/NAME [--revision R] [--yes] [--download-dir D]",
      "Removes a model from the Hugging Face cache.", flags::kRm, 1, run_rm, false},
-    {"bench latency",
-     "--model MODEL [--batch-size LIST] [--input-len LIST] [--output-len N] [flags]",
+    {"bench latency", "MODEL [--batch-size LIST] [--input-len LIST] [--output-len N] [flags]",
      "Measures prefill and decode of one batch against the machine's limits.", flags::kBenchLatency,
-     0, bench_latency},
-    {"bench throughput", "--model MODEL [--num-prompts N] [flags]",
-     "Measures many prompts through the engine.", flags::kBenchThroughput, 0, bench_throughput},
+     1, bench_latency},
+    {"bench throughput", "MODEL [--num-prompts N] [flags]",
+     "Measures many prompts through the engine.", flags::kBenchThroughput, 1, bench_throughput},
     {"bench serve", "[--backend NAME] [--base-url URL] [flags]",
      "Loads a server and measures its answers.", flags::kBenchServe, 0, bench_serve, false},
     {"bench roofline", "[--threads N] [--json]",
@@ -48,10 +47,10 @@ constexpr Verb kVerbs[] = {
      "Checks this machine, and its kernels against plain loops; exits with 1 when something is "
      "wrong.",
      flags::kDoctor, 1, run_doctor},
-    {"tokenize", "--model MODEL (--prompt TEXT | TEXT) [--chat] [flags]",
-     "Prints token ids and pieces of a text.", flags::kTokenize, 1, run_tokenize},
-    {"verify", "--model DIR --golden FILE [--modes LIST] [--dump FILE] [flags]",
-     "Compares with reference outputs; exits with 1 when they differ.", flags::kVerify, 0,
+    {"tokenize", "MODEL (--prompt TEXT | TEXT) [--chat] [flags]",
+     "Prints token ids and pieces of a text.", flags::kTokenize, 2, run_tokenize},
+    {"verify", "DIR --golden FILE [--modes LIST] [--dump FILE] [flags]",
+     "Compares with reference outputs; exits with 1 when they differ.", flags::kVerify, 1,
      run_verify},
     {"completion",
      "bash|zsh|fish",
@@ -83,13 +82,6 @@ Options model_options(const Arguments& arguments) {
         "no model was named",
         "give a directory, or the name of a model of the Hugging Face hub, as ORG/NAME");
   return options;
-}
-
-void require_model(const Arguments& arguments) {
-  if (arguments.options.model.empty())
-    throw UsageError(
-        "no model was named",
-        "give --model a directory, or the name of a model of the Hugging Face hub, as ORG/NAME");
 }
 
 }  // namespace sluice

@@ -37,7 +37,4 @@ std::span<const Verb> all_verbs();
 // or two.
 Options model_options(const Arguments& arguments);
 
-// Throws UsageError when --model was not given.
-void require_model(const Arguments& arguments);
-
 }  // namespace sluice

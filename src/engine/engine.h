@@ -87,6 +87,7 @@ struct EngineStats {
   std::vector<std::int64_t> accepted_by_place;
   double seconds_since_progress = 0;  // since a step completed, while work is queued; else 0
   double last_step_s = 0;
+  double step_s = 0;                 // of all steps
   double generation_throughput = 0;  // tokens a second over the last seconds
 };
 

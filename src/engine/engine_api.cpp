@@ -138,8 +138,11 @@ EngineStats EngineLoop::stats() const {
 }
 
 std::string EngineLoop::failure() const {
-  std::lock_guard lock(live_mutex_);
-  return failure_;
+  {
+    std::lock_guard lock(live_mutex_);
+    if (!failure_.empty()) return failure_;
+  }
+  return executor_->failure();
 }
 
 }  // namespace sluice

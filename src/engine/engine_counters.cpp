@@ -22,6 +22,7 @@ void EngineCounters::step_done(double seconds, int generated, int computed) {
   step_tokens_.add(generated + computed);
   generated_ += generated;
   last_step_s_ = seconds;
+  step_s_ += seconds;
   last_progress_ = Clock::now();
   recent_.emplace_back(last_progress_, generated);
   while (recent_.front().first < last_progress_ - kThroughputWindow) recent_.pop_front();
@@ -30,7 +31,7 @@ void EngineCounters::step_done(double seconds, int generated, int computed) {
 void EngineCounters::set_busy(bool busy) {
   std::lock_guard lock(mutex_);
   // Time without work does not count as time without progress.
-  if (busy && !busy_) last_progress_ = Clock::now();
+  if (busy && !busy_) busy_since_ = last_progress_ = Clock::now();
   busy_ = busy;
 }
 
@@ -76,15 +77,14 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   if (busy_)
     out.seconds_since_progress = std::chrono::duration<double>(now - last_progress_).count();
   out.last_step_s = last_step_s_;
+  out.step_s = step_s_;
+  // A pause before the first of these steps is no part of their time.
+  const auto begin = std::max(busy_since_, now - kThroughputWindow);
   std::int64_t tokens = 0;
-  auto oldest = now;
-  for (const auto& [time, count] : recent_) {
-    if (time < now - kThroughputWindow) continue;
-    tokens += count;
-    oldest = std::min(oldest, time);
-  }
-  const double span = std::chrono::duration<double>(now - oldest).count();
-  if (span > 0.1) out.generation_throughput = static_cast<double>(tokens) / span;
+  for (const auto& [time, count] : recent_)
+    if (time >= begin) tokens += count;
+  const double span = std::chrono::duration<double>(now - begin).count();
+  if (span > 0) out.generation_throughput = static_cast<double>(tokens) / span;
   return out;
 }
 

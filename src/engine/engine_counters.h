@@ -38,8 +38,10 @@ class EngineCounters {
   std::uint64_t generated_ = 0;
   double hit_rate_ = 0;
   double last_step_s_ = 0;
+  double step_s_ = 0;
   bool busy_ = false;
   Clock::time_point last_progress_ = Clock::now();
+  Clock::time_point busy_since_ = last_progress_;
   std::deque<std::pair<Clock::time_point, int>> recent_;  // tokens of the steps of the last seconds
 };
 

@@ -42,6 +42,7 @@ EngineLoop::~EngineLoop() {
   stopping_.store(true);
   inbox_.close();
   thread_.join();
+  parts_->communicators.reset();  // before the region of the executor's ranks
 }
 
 // ---- engine thread

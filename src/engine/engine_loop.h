@@ -19,6 +19,7 @@
 #include "engine/executor.h"
 #include "engine/grammar_rows.h"
 #include "engine/loop_trace.h"
+#include "engine/rank_process.h"
 #include "engine/serving_plan.h"
 #include "scheduler/scheduler.h"
 
@@ -33,7 +34,8 @@ struct EngineParts {
   ServingPlan plan;
   StartupLedger ledger;
   StopMatcherFactory stop_matchers;
-  std::shared_ptr<Trace> trace;  // null without --trace
+  std::shared_ptr<Trace> trace;                      // null without --trace
+  std::unique_ptr<RankCommunicators> communicators;  // over the executor's region; null: one rank
 };
 
 class EngineLoop final : public Engine {

@@ -34,12 +34,16 @@ class RankThread {
   std::thread thread_;
 };
 
-Executor::Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size)
+Executor::Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size,
+                   std::unique_ptr<RemoteRanks> others)
     : ranks_(std::move(ranks)),
       dp_size_(dp_size),
-      tp_size_(static_cast<int>(ranks_.size()) / dp_size) {
+      tp_size_(static_cast<int>(ranks_.size()) / dp_size),
+      others_(std::move(others)) {
   check(!ranks_.empty() && static_cast<int>(ranks_.size()) == dp_size_ * tp_size_,
         "{} ranks for {} data-parallel groups", ranks_.size(), dp_size_);
+  check(!others_ || ranks_.size() == 1, "{} ranks in this process, and more elsewhere",
+        ranks_.size());
   if (ranks_.size() == 1) return;
   for (std::size_t i = 0; i < ranks_.size(); ++i)
     threads_.push_back(std::make_unique<RankThread>());
@@ -67,12 +71,24 @@ void Executor::on_every_rank(const std::function<void(std::size_t)>& work) {
   if (first_error) std::rethrow_exception(first_error);
 }
 
+void Executor::attempt(const std::function<void()>& part) {
+  if (!others_) return part();
+  try {
+    part();
+  } catch (const std::exception& error) {
+    others_->give_up(fmt::format("rank 0: {}", error.what()));
+  }
+}
+
 void Executor::launch(const Step& step) {
   check(static_cast<int>(step.dp.size()) == dp_size_, "a step of {} groups for {}", step.dp.size(),
         dp_size_);
   InFlight flight{.step = &step, .pending = std::vector<Pending>(ranks_.size())};
-  on_every_rank([&](std::size_t rank) {
-    flight.pending[rank] = ranks_[rank]->launch(step.dp[group_of(rank)]);
+  attempt([&] {
+    if (others_) others_->launch(step);
+    on_every_rank([&](std::size_t rank) {
+      flight.pending[rank] = ranks_[rank]->launch(step.dp[group_of(rank)]);
+    });
   });
   in_flight_.push_back(std::move(flight));
 }
@@ -85,8 +101,11 @@ void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& in
   InFlight& flight = in_flight_.back();
   const SampleInputs none;
   try {
-    on_every_rank([&](std::size_t rank) {
-      ranks_[rank]->sample(flight.pending[rank], inputs.empty() ? none : inputs[group_of(rank)]);
+    attempt([&] {
+      if (others_) others_->sample(step_id, inputs);
+      on_every_rank([&](std::size_t rank) {
+        ranks_[rank]->sample(flight.pending[rank], inputs.empty() ? none : inputs[group_of(rank)]);
+      });
     });
   } catch (...) {
     in_flight_.pop_back();
@@ -100,8 +119,11 @@ StepResult Executor::collect(std::uint64_t step_id) {
   InFlight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   std::vector<BatchResult> results(ranks_.size());
-  on_every_rank([&](std::size_t rank) {
-    results[rank] = ranks_[rank]->collect(std::move(flight.pending[rank]));
+  attempt([&] {
+    on_every_rank([&](std::size_t rank) {
+      results[rank] = ranks_[rank]->collect(std::move(flight.pending[rank]));
+    });
+    if (others_) others_->collected(results.front());
   });
   StepResult out;
   out.step_id = step_id;

@@ -8,17 +8,23 @@
 // step.dp[g]. Every group is launched, also an idle one: the ranks of a communicator then make the
 // same calls. All ranks of a group choose the same tokens; the result is that of the first.
 //
-// A world of one rank runs on the caller's thread. Of several ranks each has a thread of its own,
-// and a call returns when all of them have done their part. An exception of a rank is thrown after
-// the others are done; the step is then over (collect() is not called for it).
+// A world of one rank runs on the caller's thread. Of several ranks in this process each has a
+// thread of its own, and a call returns when all of them have done their part. An exception of a
+// rank is thrown after the others are done; the step is then over (collect() is not called for it).
 //
-// One thread calls. Errors: what a runner throws; Error{kBug} for ids out of order.
+// Ranks in other processes (RemoteRanks) share the matrices with the one rank of this process. They
+// get each step and keep up by themselves. An exception of a step ends all ranks, as Error{kFatal}:
+// the others may be waiting in the middle of the step.
+//
+// One thread calls, but for failure(). Errors: what a runner throws; Error{kBug} for ids out of
+// order.
 #pragma once
 
 #include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/channel.h"
@@ -26,6 +32,7 @@
 #include "batch/sample_inputs.h"
 #include "batch/step_result.h"
 #include "runtime/model_runner.h"
+#include "runtime/remote_ranks.h"
 
 namespace sluice {
 
@@ -34,7 +41,9 @@ class RankThread;
 class Executor {
  public:
   // Ranks in the order above; dp_size divides their number.
-  explicit Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size = 1);
+  // `others`: ranks 1, 2, ... where `ranks` is rank 0 alone; null: there are none.
+  explicit Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size = 1,
+                    std::unique_ptr<RemoteRanks> others = nullptr);
   ~Executor();
 
   // By the thread that launches from now on.
@@ -48,8 +57,9 @@ class Executor {
   // When the first rank's batch of the step launched last lay in its buffers, for traces.
   std::chrono::steady_clock::time_point filled() const;
 
-  int num_ranks() const { return static_cast<int>(ranks_.size()); }
-  int tp_size() const { return tp_size_; }
+  // Why no step can run any more, as when a rank has died; empty while all is well. Any thread.
+  std::string failure() const { return others_ ? others_->failure() : ""; }
+
   // The first rank, after which pages and memory are planned.
   ModelRunner& first() { return *ranks_.front(); }
   const ModelRunner& first() const { return *ranks_.front(); }
@@ -62,9 +72,12 @@ class Executor {
   // Calls work(rank) for every rank, each on its thread, and waits for all.
   void on_every_rank(const std::function<void(std::size_t rank)>& work);
   std::size_t group_of(std::size_t rank) const { return rank / static_cast<std::size_t>(tp_size_); }
+  // Does a part of a step; where it fails and ranks wait elsewhere, all of them end.
+  void attempt(const std::function<void()>& part);
 
   const std::vector<std::unique_ptr<ModelRunner>> ranks_;
   const int dp_size_, tp_size_;
+  const std::unique_ptr<RemoteRanks> others_;         // null: none
   std::vector<std::unique_ptr<RankThread>> threads_;  // [ranks]; empty in a world of one
   std::deque<InFlight> in_flight_;
 };

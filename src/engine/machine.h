@@ -12,12 +12,14 @@ struct Machine {
   int sm = 0;           // compute capability of a GPU, x 10
   int num_threads = 1;  // that the calling thread may use
   NumaNodes numa_nodes;
+  int rank = 0;  // of the ranks that share what the machine has
 };
 
-// The device that --device and --base-gpu-id name. Error{kNoDevice} as choose_device().
-Device serving_device(const Options& options);
+// The device that --device and --base-gpu-id name; of several ranks each has the next GPU.
+// Error{kNoDevice} as choose_device().
+Device serving_device(const Options& options, int rank = 0);
 
 // Reads what is there now.
-Machine read_machine(Device device);
+Machine read_machine(Device device, int rank = 0);
 
 }  // namespace sluice

@@ -74,6 +74,7 @@ struct Options {
   // Runtime
   std::string device = "auto";  // auto, cpu, cuda
   int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used
+  int tp_size = 1;              // ranks that share the matrices (docs/ranks.md)
   bool deterministic = false;   // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =
       false;                // on a GPU: the next step is not launched before this one is read
@@ -107,6 +108,7 @@ struct Options {
   std::vector<std::string> allowed_methods = {"*"};
   std::vector<std::string> allowed_headers = {"*"};
   bool allow_credentials = false;
+  bool no_webui = false;  // the page at /
   // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;

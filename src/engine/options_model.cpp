@@ -138,10 +138,11 @@ std::vector<OptionRow> model_option_rows() {
        .aliases = "q",
        .group = kModel,
        .allowed = "auto, none, int8, int4, fp8",
-       .help = "How weights are held. auto: as the checkpoint stores them, where the device has a "
-               "GEMM for that form (but float32 computation widens them); none: widened. int8 and "
-               "int4, and fp8 on a GPU, quantise any checkpoint while it is loaded, on a GPU its "
-               "linear layers.",
+       .help =
+           "How weights are held. auto: as the checkpoint stores them, where the device has a "
+           "GEMM for that form (but float32 computation widens them); none: widened. int8, int4 "
+           "and fp8 quantise any checkpoint while it is loaded; fp8, and all of them on a GPU, "
+           "its linear layers.",
        .set = set_quantization,
        .get = field<&Options::quantization>},
       {.name = "quantization-group-size",
@@ -218,8 +219,9 @@ std::vector<OptionRow> model_option_rows() {
       {.name = "served-model-name",
        .type = kList,
        .group = kModel,
-       .allowed = "names, comma-separated or repeated",
-       .help = "Names of the model in the API; default: its path.",
+       .allowed = "names, comma-separated or repeated; * (any name)",
+       .help = "Names of the model in the API; default: its repository's name, or the last part of "
+               "its path.",
        .set = set_list<&Options::served_model_names>,
        .get = field<&Options::served_model_names>},
       {.name = "chat-template",

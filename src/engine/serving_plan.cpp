@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/rank_choice.h"
 #include "engine/speculation_choice.h"
 
 namespace sluice {
@@ -45,8 +46,8 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
   Numerics out;
   const QuantizationConfig* stored = config.quantization ? &*config.quantization : nullptr;
-  // A GPU multiplies integers with bfloat16, and most of their checkpoints are of float16.
-  const bool becomes_bf16 = !on_cpu && config.dtype == DType::kF16 && stored != nullptr &&
+  // Stored integers are multiplied with bfloat16, and most of their checkpoints are of float16.
+  const bool becomes_bf16 = config.dtype == DType::kF16 && stored != nullptr &&
                             stored->is_integers() && options.quantization == "auto";
   out.compute = dtype_named(options.dtype, {DType::kF32, DType::kBF16, DType::kF16})
                     .value_or(becomes_bf16  ? DType::kBF16
@@ -56,24 +57,28 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   if (options.quantization == "int4") out.quantization = ops::Format::kInt4;
   out.quantization_group = options.quantization_group_size;
   const bool kept = options.quantization == "auto" || options.quantization == "fp8";
-  out.keep_fp8 = kept && !on_cpu && out.compute == DType::kBF16;
+  out.keep_fp8 = kept && out.compute == DType::kBF16;
   // Without a file, weights get the form that the checkpoint would have.
   const bool is_dummy = stored != nullptr && options.load_format == "dummy";
   const bool imagined = is_dummy && stored->is_fp8() && out.keep_fp8;
   if (imagined || (options.quantization == "fp8" && stored == nullptr)) {
     out.quantization = ops::Format::kFp8;
-    out.quantization_group = imagined && stored->block_columns == 128 ? 128 : 0;
+    out.quantization_group = on_cpu || (imagined && stored->block_columns == 128) ? 128 : 0;
   }
-  if (is_dummy && stored->is_integers() && !on_cpu && options.quantization == "auto") {
+  out.fp8_fragments = on_cpu && (out.keep_fp8 || out.quantization == ops::Format::kFp8);
+  if (is_dummy && stored->is_integers() && options.quantization == "auto") {
     out.quantization = stored->bits == 8         ? ops::Format::kInt8
                        : stored->method == "awq" ? ops::Format::kInt4Zero
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
-  out.rounds_experts = !on_cpu && is_dummy && out.quantization.has_value() &&
-                       out.compute == DType::kBF16 && options.quantization == "auto";
-  out.int_fragments = !on_cpu && out.compute == DType::kBF16 && options.quantization != "none" &&
-                      out.quantization != ops::Format::kFp8;
+  out.rounds_experts = is_dummy && out.quantization.has_value() && out.compute == DType::kBF16 &&
+                       options.quantization == "auto";
+  // On a CPU --quantization and GGUF blocks have tiles of their own.
+  const bool stores_integers =
+      stored != nullptr && stored->is_integers() && options.quantization == "auto";
+  out.int_fragments = (!on_cpu || stores_integers) && out.compute == DType::kBF16 &&
+                      options.quantization != "none" && out.quantization != ops::Format::kFp8;
   out.keep_blocks =
       options.quantization == "auto" && out.compute != DType::kF32 && (on_cpu || out.int_fragments);
   out.kv_stored = dtype_named(options.kv_cache_dtype, {DType::kF32, DType::kBF16, DType::kI8});
@@ -94,8 +99,6 @@ void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig&
                  "--quantization int8 and int4 on a GPU multiply rows of bfloat16, and the "
                  "computation is {}; add --dtype bfloat16, or --device cpu",
                  dtype_name(numerics.compute));
-  checks.require(!on_cpu || !fp8, "quantization",
-                 "--quantization fp8 runs on a GPU; on a CPU give int8, which is as small");
   checks.require(!fp8 || numerics.gemm() == DType::kBF16, "quantization",
                  "--quantization fp8 multiplies rows of bfloat16, and the computation is {}; add "
                  "--dtype bfloat16",
@@ -133,7 +136,7 @@ SchedulePolicy policy_of(Checks& checks, const std::string& name) {
 
 // What stands against speculation is said by name.
 SpeculationOptions speculation_of(Checks& checks, const Options& options,
-                                  const ModelConfig& config) {
+                                  const ModelConfig& config, bool on_cpu) {
   Result<SpeculationOptions> chosen = choose_speculation(options);
   if (!chosen.ok()) {
     checks.fail(chosen.fault());
@@ -156,6 +159,11 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options,
     checks.require(refusal.empty(), option, "--speculative-algorithm {} is refused: {}", name,
                    refusal);
   }
+  const bool has_model = out.method == DraftMethod::kEagle3 || out.method == DraftMethod::kStandalone;
+  checks.require(options.tp_size == 1 || (on_cpu && !has_model), option,
+                 "--speculative-algorithm {} and --tp-size {} exclude each other here: several "
+                 "ranks draft with NGRAM and NEXTN, on a CPU; leave one out",
+                 name, options.tp_size);
   checks.require(!options.rope_by_length, option,
                  "--speculative-algorithm {} and --rope-by-length exclude each other: rotations "
                  "would follow the number of drafts; leave one out",
@@ -197,7 +205,7 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.make_drafter = options.synthetic_acceptance.empty() ? make_drafter(speculation)
                                                           : make_synthetic_drafter(speculation);
   out.draft_slots = speculation.slots_behind();
-  out.hash_steps = false;  // one rank has nobody to compare with
+  out.hash_steps = options.tp_size > 1;  // one rank has nobody to compare with
   return out;
 }
 
@@ -222,17 +230,27 @@ KvPolicy kv_policy(const Options& options, Device device) {
           .window_ratio = options.swa_full_tokens_ratio};
 }
 
-// Workers and memory are dealt over no nodes on a GPU, whose host memory is no worker's, and with
-// the Transformers plugin: torch's threads are made by the engine's, and would all be kept to the
-// node of that.
+// Of several nodes each rank has an equal number, where they divide; else all ranks have all.
+NumaNodes nodes_of_rank(const NumaNodes& nodes, int rank, int tp_size) {
+  const std::size_t size = static_cast<std::size_t>(tp_size), each = nodes.size() / size;
+  if (tp_size == 1 || each == 0 || nodes.size() % size != 0) return nodes;
+  const auto first = nodes.begin() + static_cast<std::ptrdiff_t>(each * static_cast<size_t>(rank));
+  return {first, first + static_cast<std::ptrdiff_t>(each)};
+}
+
+// Threads are dealt to the ranks of the machine. Workers and memory are dealt over no nodes on a
+// GPU, whose host memory is no worker's, and with the Transformers plugin: torch's threads are made
+// by the engine's, and would all be kept to the node of that.
 Placement placement_of(const Options& options, const ModelConfig& config, const Machine& machine) {
-  const bool dealt =
-      options.numa == "distribute" && machine.device.kind == DeviceKind::kCpu && !config.fallback;
+  const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
+  const bool dealt = options.numa == "distribute" && on_cpu && !config.fallback;
   const int threads =
       options.threads > 0 ? std::min(options.threads, machine.num_threads) : machine.num_threads;
   return {.device = machine.device,
-          .num_threads = threads,
-          .numa_nodes = dealt ? machine.numa_nodes : NumaNodes{}};
+          .num_threads = std::max(1, threads / options.tp_size),
+          .numa_nodes = dealt ? nodes_of_rank(machine.numa_nodes, machine.rank, options.tp_size)
+                              : NumaNodes{},
+          .num_sharers = on_cpu ? options.tp_size : 1};
 }
 
 AttentionOptions attention_options(const Options& options, const Machine& machine) {
@@ -271,6 +289,14 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   Checks checks;
   const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
   ServingPlan plan;
+  plan.num_ranks = options.tp_size;
+  const std::string unshared = sharing_refusal(config, options.tp_size);
+  checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
+                 unshared);
+  checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic, "tp-size",
+                 "--tp-size {} and --deterministic exclude each other on GPUs: NCCL sums more than "
+                 "two ranks in an order that depends on the batch; give --tp-size 2 or one of them",
+                 options.tp_size);
   plan.runner.placement = placement_of(options, config, machine);
   plan.runner.attention = attention_options(options, machine);
   plan.runner.model = {.numerics = numerics_of(options, config, on_cpu),
@@ -278,7 +304,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .context_length = context_of(checks, options, config),
                        .rope_by_length = options.rope_by_length};
   check_numerics(checks, plan.numerics(), config, on_cpu);
-  plan.speculation = speculation_of(checks, options, config);
+  plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;
   plan.runner.model.draft_layer = plan.speculation.method == DraftMethod::kNextn;
   plan.runner.synthetic_acceptance = options.synthetic_acceptance;

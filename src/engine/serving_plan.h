@@ -36,6 +36,7 @@ struct ServingPlan {
   SchedulerOptions scheduler;  // without `groups`, which the model tells
   Loading loading;
   SpeculationOptions speculation;
+  int num_ranks = 1;  // that share the model, each in a process of its own
 
   const Numerics& numerics() const { return runner.model.numerics; }
   std::int64_t context_length() const { return runner.model.context_length; }

@@ -12,6 +12,7 @@
 #include "engine/engine_loop.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
+#include "engine/rank_process.h"
 #include "runtime/draft_costs_meter.h"
 
 namespace sluice {
@@ -95,31 +96,37 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   parts->generation = load_generation_config(model.directory, parts->config);
   for (const EndToken& token : text.end_tokens) parts->generation.add_end(token);
   log_end_tokens(parts->generation.ends);
-  parts->plan = resolve_or_throw(options, parts->config, read_machine(device));
+  const Machine machine = read_machine(device);
+  parts->plan = resolve_or_throw(options, parts->config, machine);
   if (parts->plan.speculation.is_on())
     log_info("speculation: {}", describe(parts->plan.speculation));
-  const Loading& loading = parts->plan.loading;
-  WeightSource source =
-      loading.dummy
-          ? WeightSource::dummy(loading.seed, parts->config.initializer_range)
-          : WeightSource::checkpoint(model.directory, {.format = loading.format,
-                                                       .quantization = parts->config.quantization});
-  if (loading.check_weights) {
-    source.check_storages();
-    source.check_finite();
-  }
+  std::unique_ptr<RemoteRanks> others;
+  std::unique_ptr<RankCommunicators> communicators;  // over the region of `others`
+  if (parts->plan.num_ranks > 1) others = start_ranks(options, model.directory);
+  WeightSource source = open_weights(parts->plan, parts->config, model.directory);
   parts->plan.runner.draft = read_draft(options, parts->plan, parts->config, model.directory);
   report("read", since(start),
          fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 
   const RunnerOptions& wanted = parts->plan.runner;
-  auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic);
+  if (others) {
+    start = Clock::now();
+    communicators = std::make_unique<RankCommunicators>(others->region(), 0, machine, parts->plan);
+    require_same_model(communicators->get(), parts->config, source, parts->plan);
+    report("meet ranks", since(start),
+           fmt::format("{} processes of {} threads", parts->plan.num_ranks,
+                       wanted.placement.num_threads));
+  }
+  auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
+                                     others ? &communicators->get() : nullptr);
+  if (others) communicators->bind(rank->stream());
   std::unique_ptr<Model> weights = load_rank_model(*rank, wanted, parts->config, source, report);
   std::vector<std::unique_ptr<ModelRunner>> ranks;
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
                                                 std::move(weights), report));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
-  if (parts->plan.speculation.is_on() && options.speculative_adaptive) {
+  // Steps of several ranks are not measured: they get all drafts that there are.
+  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others) {
     start = Clock::now();
     const SchedulerOptions& limits = parts->plan.scheduler;
     const DraftCosts costs = measure_draft_costs(
@@ -127,8 +134,9 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
     report("measure drafts", since(start), describe(costs));
     parts->plan.scheduler.draft_costs = costs;
   }
-  return std::make_unique<EngineLoop>(std::move(parts),
-                                      std::make_unique<Executor>(std::move(ranks)));
+  parts->communicators = std::move(communicators);
+  return std::make_unique<EngineLoop>(
+      std::move(parts), std::make_unique<Executor>(std::move(ranks), 1, std::move(others)));
 }
 
 }  // namespace sluice

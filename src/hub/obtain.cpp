@@ -193,6 +193,11 @@ ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& en
   if (usable && (cached.has_text || settings.offline)) return *usable;
   if (request.text_only && cached.why.empty())
     cached.why = fmt::format("the cache's copy of {} has no tokenizer", name.repo_id);
+  // The hub is not asked for what is probably a slip.
+  if (!usable && request.model.find('@') == std::string::npos)
+    if (const auto near = near_local_model(request.model))
+      require(false, "{}; did you mean {}? For the hub's model write {}@main", cached.why, *near,
+              request.model);
   require(!settings.offline,
           "{}, and {} forbids to download it: unset it, or run `sluice pull {}` where the hub can "
           "be reached",

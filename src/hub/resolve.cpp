@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/nearest_name.h"
 #include "checkpoint/files/weight_choice.h"
 #include "checkpoint/files/weight_map.h"
 #include "checkpoint/gguf/gguf_file.h"
@@ -156,7 +157,14 @@ std::optional<ResolvedModel> find_local_model(std::string_view model,
             has_config ? "" : "no config.json and ", files.size(), fmt::join(shown, ", "));
     return ResolvedModel{(path / choice->names.front()).string(), "", ""};
   }
-  if (!is_gguf_path(model)) return std::nullopt;
+  if (!is_gguf_path(model)) {
+    std::error_code error;
+    require(!fs::is_regular_file(path, error),
+            "{} is a file, but not a .gguf one; give a directory that has a config.json, or a "
+            ".gguf file",
+            model);
+    return std::nullopt;
+  }
   const auto parts = split(model, '/');
   require(path_exists(path) || parts.size() < 3 ||
               !is_repo_id(fmt::format("{}/{}", parts[0], parts[1])),
@@ -165,6 +173,32 @@ std::optional<ResolvedModel> find_local_model(std::string_view model,
           model, parts[0], parts[1], path.stem().string());
   require(path_exists(path), "there is no file {}", model);
   return ResolvedModel{std::string(model), "", ""};
+}
+
+std::optional<std::string> near_local_model(std::string_view model) {
+  constexpr std::size_t kMaxEntries = 4096;  // of a folder: the time is bounded
+  fs::path path;
+  bool is_changed = false;
+  for (const fs::path& part : fs::path(model)) {
+    if (part.empty()) continue;
+    if (path_exists(path / part)) {
+      path /= part;
+      continue;
+    }
+    std::vector<std::string> names;
+    std::error_code error;
+    for (fs::directory_iterator entry(path.empty() ? fs::path(".") : path, error), end;
+         !error && entry != end && names.size() < kMaxEntries; entry.increment(error))
+      names.push_back(entry->path().filename().string());
+    std::ranges::sort(names);
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string_view near = nearest_name(part.string(), views);
+    if (near.empty()) return std::nullopt;
+    path /= near;
+    is_changed = true;
+  }
+  const bool is_model = path_exists(path / "config.json") || is_gguf_path(path.string());
+  return is_changed && is_model ? std::optional(path.string()) : std::nullopt;
 }
 
 CachedModel find_cached_model(const ModelName& name, std::string_view load_format,

@@ -46,6 +46,10 @@ ModelName parse_model_name(std::string_view model, std::string_view revision);
 // Error{kBadInput} for a directory that holds no model.
 std::optional<ResolvedModel> find_local_model(std::string_view model, std::string_view load_format);
 
+// Of a path with slips, the model on this machine's disk that it may mean: each part that does not
+// exist becomes the nearest name of its folder. Nothing if `model` names a model, or is near none.
+std::optional<std::string> near_local_model(std::string_view model);
+
 // A model's files in the cache.
 struct CachedModel {
   std::optional<ResolvedModel> model;  // set if it has a config.json or a GGUF file

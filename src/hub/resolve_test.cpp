@@ -76,6 +76,23 @@ TEST(Resolve, GgufFiles) {
             at + "models--org--q/snapshots/" + kCommit + "/Q8_0/q-Q8_0-00001-of-00001.gguf");
 }
 
+TEST(Resolve, ASlipOfAPathIsGuessed) {
+  const TestFolder folder;
+  const std::string at = folder.path() + "/";
+  folder.write("models/tiny-model/config.json", "{}");
+  folder.write("models/other.gguf", "");
+  folder.write("models/notes/readme", "");
+  EXPECT_EQ(near_local_model(at + "modles/tiny-model"), at + "models/tiny-model");
+  EXPECT_EQ(near_local_model(at + "models/tiny-modl"), at + "models/tiny-model");
+  EXPECT_EQ(near_local_model(at + "models/othr.gguf"), at + "models/other.gguf");
+  EXPECT_EQ(near_local_model(at + "models/tiny-model"), std::nullopt);  // no slip
+  EXPECT_EQ(near_local_model(at + "models/note"), std::nullopt);        // no model
+  EXPECT_EQ(near_local_model(at + "Qwen/Qwen3-0.6B"), std::nullopt);
+  HubEnvironment e;
+  e.hf_hub_cache = folder.path();
+  EXPECT_THAT(error_of(at + "models/notes/readme", "", e), HasSubstr("readme is a file"));
+}
+
 TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {
   const TestFolder cache;
   const std::string repo = "models--org--tiny";

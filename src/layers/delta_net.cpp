@@ -70,7 +70,6 @@ void DeltaNet::load_kimi(const Weights& weights, const ModelConfig& config) {
 }
 
 DeltaNet DeltaNet::load(const Weights& weights, const ModelConfig& config, int layer) {
-  require_one_rank(weights);
   DeltaNet net;
   net.dims = *config.recurrent;
   net.layer = layer;

@@ -81,6 +81,33 @@ class Fp8WeightsTest : public ::testing::Test {
     }
   }
 
+  // As rows of the identity see it: of a weight in fragments.
+  void expect_products(const Linear& linear, const WeightParts& parts) {
+    Arena arena(1 << 20);
+    ctx_.arena = &arena;
+    std::vector<BF16> one(static_cast<std::size_t>(kColumns));
+    std::vector<float> out(static_cast<std::size_t>(linear.rows()));
+    for (std::int64_t column = 0; column < kColumns; ++column) {
+      std::ranges::fill(one, BF16(0.0f));
+      one[static_cast<std::size_t>(column)] = BF16(1.0f);
+      linear.forward(ctx_, Tensor::dense(one.data(), DType::kBF16, {1, kColumns}),
+                     Tensor::dense(out.data(), DType::kF32, {1, linear.rows()}));
+      std::int64_t first = 0;
+      for (const WeightPart& part : parts) {
+        std::vector<float> wanted(static_cast<std::size_t>(part.rows));
+        source_->load({.name = std::string(part.name) + ".weight",
+                       .shape = {part.stored_rows(), kColumns},
+                       .ranges = {{part.first_row, part.rows}, {column, 1}}},
+                      DType::kF32, std::as_writable_bytes(std::span(wanted)));
+        for (std::int64_t row = 0; row < part.rows; ++row)
+          ASSERT_EQ(out[static_cast<std::size_t>(first + row)],
+                    wanted[static_cast<std::size_t>(row)])
+              << part.name << " " << row << ", " << column;
+        first += part.rows;
+      }
+    }
+  }
+
   static Numerics kept() { return {.compute = DType::kBF16, .keep_fp8 = true}; }
 
   SafetensorsWriter writer_;
@@ -103,6 +130,19 @@ TEST_F(Fp8WeightsTest, BlocksOfFusedPartsKeepTheirForm) {
   EXPECT_EQ(linear.input(), DType::kBF16);
   expect_stored(linear.weight, parts);
   expect_stored(load(kept(), {{"q", 64, 128, 320}}).weight, {{"q", 64, 128, 320}});
+}
+
+TEST_F(Fp8WeightsTest, ACpuHoldsThemInFragments) {
+  const Numerics fragments{.compute = DType::kBF16, .keep_fp8 = true, .fp8_fragments = true};
+  add("q", 320, {3, 2});
+  add("k", 100, {1, 2});
+  source(kBlocks);
+  const WeightParts parts{{"q", 320}, {"k", 100}}, some{{"q", 64, 128, 320}};
+  const Linear linear = load(fragments, parts);
+  EXPECT_EQ(linear.weight.layout, ops::Layout::kFragments);
+  EXPECT_EQ(linear.weight.format, ops::Format::kFp8);
+  expect_products(linear, parts);
+  expect_products(load(fragments, some), some);
 }
 
 TEST_F(Fp8WeightsTest, ScalesOfRowsAndMatricesKeepTheirForm) {

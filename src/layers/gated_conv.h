@@ -14,7 +14,6 @@ struct GatedConv {
 
   // `weights` is the decoder layer's conv.
   static GatedConv load(const Weights& weights, const ModelConfig& config, int layer) {
-    require_one_rank(weights);
     const RecurrentConfig& dims = *config.recurrent;
     const std::int64_t hidden = config.hidden_size;
     GatedConv out;

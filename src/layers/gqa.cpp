@@ -19,6 +19,24 @@ std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& s
   const std::int64_t q = heads * d, kv = kv_heads * d, all = q + 2 * kv;
   check(value_dim == d || spec.layout == QkvLayout::kSeparate,
         "fused keys of {} elements, values of {}", d, value_dim);
+  if (kv_heads < weights.tp_size() && spec.layout != QkvLayout::kGroups) {
+    // Several ranks have the same KV head, so each rank's rows are selected here.
+    shard = Shard::kReplicated;
+    const AxisRange own_q = weights.share(heads, "attention heads"),
+                    own_kv = share_heads(weights, kv_heads, "key heads");
+    const bool separate = spec.layout == QkvLayout::kSeparate;
+    const std::int64_t q_width = separate && spec.output_gate ? 2 * d : d;
+    const auto part = [&](std::string_view name, std::int64_t width, AxisRange own,
+                          std::int64_t first, std::int64_t rows) {
+      return WeightPart{.name = separate ? name : spec.qkv,
+                        .rows = own.count * width,
+                        .first_row = (separate ? 0 : first) + own.begin * width,
+                        .total_rows = separate ? rows : all,
+                        .transposed = spec.transposed};
+    };
+    return {part(spec.q, q_width, own_q, 0, heads * q_width), part(spec.k, d, own_kv, q, kv),
+            part(spec.v, value_dim, own_kv, q + kv, kv_heads * value_dim)};
+  }
   shard = Shard::kColumn;
   switch (spec.layout) {
     case QkvLayout::kSeparate:
@@ -34,11 +52,15 @@ std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& s
   }
   // Whole KV heads go to a rank, so its rows are selected here.
   shard = Shard::kReplicated;
-  const AxisRange own = weights.share(kv_heads, "key heads");
+  const AxisRange own = share_heads(weights, kv_heads, "key heads");
   const std::int64_t queries = heads / kv_heads * d, group = queries + 2 * d;
+  // Of the queries of its one KV head, a rank may have a part.
+  const std::int64_t own_queries = weights.share(heads, "attention heads").count / own.count * d;
+  const std::int64_t first_query =
+      weights.share(heads, "attention heads").begin * d % (own.count > 1 ? 1 : queries);
   std::vector<WeightPart> parts;
   for (const auto& [offset, rows] :
-       {std::pair{std::int64_t{0}, queries}, {queries, d}, {queries + d, d}})
+       {std::pair{first_query, own_queries}, {queries, d}, {queries + d, d}})
     for (std::int64_t head = own.begin; head < own.begin + own.count; ++head)
       parts.push_back({spec.qkv, rows, head * group + offset, all, spec.transposed});
   return parts;
@@ -65,7 +87,7 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   const LayerConfig layer_config = config.layer(layer);
   GqaAttention attention;
   attention.num_heads = weights.share(heads, "attention heads").count;
-  attention.num_kv_heads = weights.share(kv_heads, "key heads").count;
+  attention.num_kv_heads = share_heads(weights, kv_heads, "key heads").count;
   attention.head_dim = d;
   attention.value_dim = config.value_dim();
   attention.value_scale = static_cast<float>(config.value_scale);

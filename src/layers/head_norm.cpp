@@ -4,12 +4,21 @@
 
 #include "base/error.h"
 #include "layers/view.h"
+#include "ops/elementwise.h"
+#include "ops/ranks.h"
 
 namespace sluice {
 
+AxisRange share_heads(const Weights& weights, std::int64_t heads, std::string_view what) {
+  const std::int64_t size = weights.tp_size();
+  if (heads >= size || heads == 0 || size % heads != 0) return weights.share(heads, what);
+  const std::int64_t rank = weights.share(size, "ranks").begin;
+  return {rank / (size / heads), 1};
+}
+
 HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const HeadNormSpec& spec,
                         std::int64_t heads, std::int64_t head_dim, double eps) {
-  const AxisRange own = weights.share(heads, name);
+  const AxisRange own = share_heads(weights, heads, name);
   const std::string weight = std::string(name) + ".weight";
   HeadNorm norm{.kind = spec.kind, .weight = {}, .eps = static_cast<float>(eps)};
   switch (spec.kind) {
@@ -21,9 +30,10 @@ HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const Hea
       norm.weight = weights.constant(std::vector<float>(static_cast<std::size_t>(head_dim), 1.0f));
       break;
     case HeadNormKind::kRow:
-      require(own.count == heads,
-              "{} normalises all heads of a token together and cannot be shared by {} ranks",
-              weights.path(name), weights.tp_size());
+      require(own.count * weights.tp_size() == heads,
+              "{} normalises {} heads of a token together, which {} ranks cannot share",
+              weights.path(name), heads, weights.tp_size());
+      norm.first_column = own.begin * head_dim;
       norm.weight = weights.vector(weight, heads * head_dim, WeightInit::kOnes);
       break;
     case HeadNormKind::kLayer:
@@ -47,7 +57,15 @@ void HeadNorm::forward(Context& ctx, const Tensor& x) const {
       return ops::rms_norm(ctx, x, weight, eps, x);
     case HeadNormKind::kRow: {
       const Tensor row = merge_heads(x);
-      return ops::rms_norm(ctx, row, weight, eps, row);
+      const std::int64_t own = row.dim(1), all = weight.dim(0);
+      if (own == all) return ops::rms_norm(ctx, row, weight, eps, row);
+      Arena::Scope scope(*ctx.arena);
+      const Tensor part = ctx.arena->take(DType::kF32, {row.dim(0), own});
+      const Tensor whole = ctx.arena->take(DType::kF32, {row.dim(0), all});
+      ops::convert(ctx, row, part);
+      ops::gather_columns(ctx, part, whole);
+      ops::rms_norm(ctx, whole, weight, eps, whole);
+      return ops::convert(ctx, whole.slice(1, first_column, own), row);
     }
     case HeadNormKind::kLayer:
     case HeadNormKind::kLayerList:

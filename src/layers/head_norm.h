@@ -20,13 +20,18 @@ struct HeadNormSpec {
   std::string_view q = "q_norm", k = "k_norm";
 };
 
+// This rank's share of `heads`. Several ranks have the same one where ranks outnumber heads.
+// Error{kBadInput} where they do not divide.
+AxisRange share_heads(const Weights& weights, std::int64_t heads, std::string_view what);
+
 struct HeadNorm {
   HeadNormKind kind = HeadNormKind::kRms;
   Tensor weight;  // f32: [d]; kRow: [heads * d]; kLayer: [heads, d]
   float eps = 0;
+  std::int64_t first_column = 0;  // kRow: of this rank's heads in the row
 
-  // `heads` counts the model's heads; this rank has a share of them. kRow needs all heads and
-  // cannot be sharded.
+  // `heads` counts the model's heads; this rank has a share of them. For kRow the ranks gather the
+  // row of all heads, of which none may be on two ranks.
   static HeadNorm load(const Weights& weights, std::string_view name, const HeadNormSpec& spec,
                        std::int64_t heads, std::int64_t head_dim, double eps);
   bool defined() const { return weight.defined(); }

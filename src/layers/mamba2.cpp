@@ -5,7 +5,6 @@
 namespace sluice {
 
 Mamba2 Mamba2::load(const Weights& weights, const ModelConfig& config, int layer) {
-  require_one_rank(weights);
   Mamba2 mixer;
   mixer.dims = *config.recurrent;
   mixer.layer = layer;

@@ -176,6 +176,7 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     check(!names.shared_experts.empty(), "a family without shared experts has some");
     moe.shared = Mlp::load(block.sub(names.shared_experts), config,
                            own.shared_expert_intermediate_size, false);
+    moe.shared->down.reduce = false;  // one sum for all experts
     if (own.shared_expert_gate)
       moe.shared_gate = block.matrix_f32({names.shared_gate, 1}, config.hidden_size);
   }
@@ -199,7 +200,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   if (!shared) return ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, reduce, stream);
 
   ops::Residual routed{.hidden = {}, .branch = stream.branch, .keeps_branch = true};
-  ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, reduce, routed);
+  ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, false, routed);
   ops::Residual extra{.hidden = {},
                       .branch = ctx.arena->take(DType::kF32, {tokens, router.dim(1)}),
                       .keeps_branch = true};
@@ -210,6 +211,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
     ops::sigmoid_mul(ctx, extra.branch, gate, extra.branch);
   }
   ops::add(ctx, stream.branch, extra.branch, stream.branch);
+  if (reduce) ops::sum_over_ranks(ctx, stream.branch);
   stream.pending = true;
 }
 

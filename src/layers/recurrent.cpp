@@ -7,11 +7,6 @@
 
 namespace sluice {
 
-void require_one_rank(const Weights& weights) {
-  require(weights.tp_size() == 1, "models with recurrent layers run on one rank, not on {}",
-          weights.tp_size());
-}
-
 ShortConvolution ShortConvolution::load(const Weights& weights,
                                         std::initializer_list<WeightPart> parts, std::int64_t taps,
                                         bool bias, bool silu) {

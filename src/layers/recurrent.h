@@ -20,9 +20,6 @@ inline ops::SequenceRows sequence_rows(const ForwardBatch& fb) {
   return {fb.extend_start_loc, fb.extend_prefix_lens, fb.state_slots};
 }
 
-// Error{kBadInput} under tensor parallelism: recurrent states are not sharded.
-void require_one_rank(const Weights& weights);
-
 // A depthwise causal convolution with its stored past inputs. `parts` are tensors "<name>.weight"
 // [rows, 1, taps] whose channels stand side by side.
 struct ShortConvolution {

@@ -36,7 +36,7 @@ class Decoder final : public Model {
       : config_(config) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
-    kv_heads_ = root.share(config.num_kv_heads, "key heads").count;
+    num_ranks_ = root.tp_size();
     if (config.positions == PositionKind::kRope) {
       rotary(LayerRope::kMain) = Rotary(config.rope, config.max_position_embeddings);
       if (config.local_rope)
@@ -74,7 +74,7 @@ class Decoder final : public Model {
 
   const EmbeddingAndHead* ends() const override { return &ends_; }
   std::vector<PageGroupSpec> kv_groups() const override {
-    return gqa_page_groups(config_, kv_heads_, kv_dtype_);
+    return gqa_page_groups(config_, num_ranks_, kv_dtype_);
   }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
@@ -166,7 +166,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   std::array<Rotary, 2> rotaries_;  // by LayerRope: kMain, kLocal
   DType kv_dtype_{};
-  std::int64_t kv_heads_ = 0;  // this rank's share of ModelConfig::num_kv_heads
+  int num_ranks_ = 1;  // that share the heads
   EmbeddingAndHead ends_;
   std::vector<DecoderLayer> layers_;
   WeightStore store_;

@@ -131,7 +131,7 @@ class DeepseekV2 final : public Model, private DraftModel {
         topk_width() > 0 ? ctx.arena->take(DType::kI32, {rows, topk_width()}) : Tensor{};
     const Tensor both = take(2 * hidden), half = take(hidden);
     ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
-    ops::embedding(ctx, fb.input_ids, ends_.embedding, half);
+    ends_.look_up(ctx, fb.input_ids, half);
     draft_->embedding_norm.forward(ctx, half, half);
     ops::convert(ctx, half, both.slice(1, 0, hidden));
     draft_->state_norm.forward(ctx, io.target.defined() ? io.target : io.states, half);
@@ -147,7 +147,7 @@ class DeepseekV2 final : public Model, private DraftModel {
     if (num_logits == 0) return;
     const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
     ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
-    ends_.head.forward(ctx, chosen, io.logits);
+    ends_.score(ctx, chosen, io.logits);
   }
 
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,

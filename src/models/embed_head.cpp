@@ -9,6 +9,7 @@
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/kv.h"
+#include "ops/ranks.h"
 #include "tensor/format.h"
 
 namespace sluice {
@@ -45,11 +46,16 @@ EmbeddingAndHead EmbeddingAndHead::load(const Weights& root, const ModelConfig& 
   const std::string head(names.head);
   const bool has_head = root.has(head + ".weight", !config.tie_word_embeddings);
   const bool tied = !has_head || config.tie_word_embeddings;
+  ends.shares_head = root.tp_size() > 1 && config.vocab_size % root.tp_size() == 0 &&
+                     (!tied || ends.norm.weight.device.kind == DeviceKind::kCpu);
+  if (ends.shares_head) ends.first_row = root.share(config.vocab_size, "vocabulary").begin;
+  const Shard shard = ends.shares_head ? Shard::kColumn : Shard::kReplicated;
   ends.head =
       Linear::load(tied ? body : root, {{tied ? names.embedding : names.head, config.vocab_size}},
-                   hidden, Shard::kReplicated, false, false);
+                   hidden, shard, false, false);
   if (root.has(head + ".bias", config.head_bias))
-    ends.head.bias = root.bias({{names.head, config.vocab_size}}, Shard::kReplicated);
+    ends.head.bias = root.bias({{names.head, config.vocab_size}}, shard);
+  ends.shares_embedding = ends.shares_head && tied;
   ends.embedding =
       tied ? ends.head.weight
            : body.matrix({{names.embedding, config.vocab_size}}, hidden, Shard::kReplicated);
@@ -72,7 +78,7 @@ void EmbeddingAndHead::begin(Context& ctx, const ForwardBatch& fb, const StageIO
 }
 
 void EmbeddingAndHead::embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const {
-  ops::embedding(ctx, fb.input_ids, embedding, hidden);
+  look_up(ctx, fb.input_ids, hidden);
   if (embedding_multiplier != 1) ops::scale(ctx, hidden, embedding_multiplier, hidden);
   if (positions.defined()) {
     Arena::Scope scope(*ctx.arena);
@@ -81,6 +87,20 @@ void EmbeddingAndHead::embed(Context& ctx, const ForwardBatch& fb, const Tensor&
     ops::add(ctx, hidden, places, hidden);
   }
   if (embedding_norm.defined()) embedding_norm.forward(ctx, hidden, hidden);
+}
+
+void EmbeddingAndHead::look_up(Context& ctx, const Tensor& ids, const Tensor& out) const {
+  if (!shares_embedding) return ops::embedding(ctx, ids, embedding, out);
+  ops::embedding_of_share(ctx, ids, embedding, first_row, out);
+  ops::sum_over_ranks(ctx, out);
+}
+
+void EmbeddingAndHead::score(Context& ctx, const ops::NormedRows& x, const Tensor& logits) const {
+  if (!shares_head) return head.forward(ctx, x, logits);
+  Arena::Scope scope(*ctx.arena);
+  const Tensor part = ctx.arena->take(DType::kF32, {logits.dim(0), head.rows()});
+  head.forward(ctx, x, part);
+  ops::gather_columns(ctx, part, logits);
 }
 
 bool EmbeddingAndHead::wants_aux(const StageIO& io, int layer) {
@@ -134,18 +154,17 @@ void EmbeddingAndHead::end(Context& ctx, const StageIO& io, const LastLayer& las
       in_order ? last.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
   if (!in_order) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
   ops::Residual stream{.hidden = rows, .branch = {}};
-  head.forward(ctx, norm.of(ctx, stream), io.logits);
+  score(ctx, norm.of(ctx, stream), io.logits);
   if (logit_scale != 1) ops::scale(ctx, io.logits, logit_scale, io.logits);
   if (logit_softcap > 0) ops::softcap(ctx, io.logits, logit_softcap, io.logits);
 }
 
-std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads,
-                                           DType dtype) {
+std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, int num_ranks, DType dtype) {
   std::vector<PageGroupSpec> groups;
   for (int layer = 0; layer < config.num_layers; ++layer) {
     const LayerConfig layer_config = config.layer(layer);
     if (layer_config.recurrent) continue;
-    const std::int64_t heads = kv_heads * config.kv_heads_of(layer) / config.num_kv_heads;
+    const std::int64_t heads = std::max(1, config.kv_heads_of(layer) / num_ranks);
     const Retention retention = layer_config.window > 0  ? Retention::kWindow
                                 : layer_config.chunk > 0 ? Retention::kChunk
                                                          : Retention::kFull;

@@ -39,7 +39,12 @@ struct EmbeddingAndHead {
   Tensor positions;       // [positions, hidden], or undefined
   Norm embedding_norm;    // undefined: none
   Norm norm;
-  Linear head;  // [vocab, hidden]; tied: its weight is the embedding, stored once
+  // [vocab, hidden]; tied: its weight is the embedding, stored once. Of several ranks each has a
+  // share of the rows, where they divide; a GPU shares no rows that are the embedding, too.
+  Linear head;
+  bool shares_head = false;
+  bool shares_embedding = false;
+  std::int64_t first_row = 0;  // of this rank's share
   int num_layers = 0;
   float embedding_multiplier = 1;
   float logit_scale = 1;
@@ -55,6 +60,10 @@ struct EmbeddingAndHead {
   // hidden [tokens, hidden] f32 := the embeddings of the batch's tokens: the input of the first
   // layer.
   void embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const;
+  // out [tokens, hidden] f32 := the rows of the embedding, without what else embed() does.
+  void look_up(Context& ctx, const Tensor& ids, const Tensor& out) const;
+  // logits [rows, vocab] f32 := the head of x [rows, hidden].
+  void score(Context& ctx, const ops::NormedRows& x, const Tensor& logits) const;
   // Copies the residual stream after `layer` if the caller wants it.
   void keep_aux(Context& ctx, const StageIO& io, int layer, ops::Residual& stream) const;
   // The last layer of `io`. In memory of ctx.arena that lives as long as the caller's scope.
@@ -68,9 +77,8 @@ struct EmbeddingAndHead {
 };
 
 // Planes "k" and "v" of layers [0, num_layers), in one group for each window, chunk and row width
-// that occurs: "full", "window", "chunk", and further ones with a number. kv_heads: this rank's
-// share of config.num_kv_heads.
-std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads,
-                                           DType dtype);
+// that occurs: "full", "window", "chunk", and further ones with a number. `num_ranks` share the
+// heads; each has one at least.
+std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, int num_ranks, DType dtype);
 
 }  // namespace sluice

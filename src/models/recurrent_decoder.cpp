@@ -67,6 +67,7 @@ class RecurrentDecoder final : public Model {
       : config_(config) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
+    num_ranks_ = root.tp_size();
     check(!config.mla || kv_dtype_ != DType::kI8, "a cache of latents in int8");
     const bool attends = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](auto& l) { return !l.recurrent; });
@@ -91,7 +92,7 @@ class RecurrentDecoder final : public Model {
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
-    return recurrent_page_groups(config_, kv_dtype_);
+    return recurrent_page_groups(config_, num_ranks_, kv_dtype_);
   }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
@@ -185,6 +186,7 @@ class RecurrentDecoder final : public Model {
   ModelConfig config_;
   Rotary rotary_;
   DType kv_dtype_{};
+  int num_ranks_ = 1;  // that share heads and experts; each computes the recurrent layers whole
   EmbeddingAndHead ends_;
   std::vector<RecurrentLayer> layers_;
   WeightStore store_;
@@ -196,13 +198,14 @@ std::span<const RecurrentSpec> recurrent_table() {
   return kRecurrentDecoders;
 }
 
-std::vector<PageGroupSpec> recurrent_page_groups(const ModelConfig& config, DType dtype) {
+std::vector<PageGroupSpec> recurrent_page_groups(const ModelConfig& config, int num_ranks,
+                                                 DType dtype) {
   std::vector<PageGroupSpec> groups;
   std::vector<int> recurrent, attending;
   for (int i = 0; i < config.num_layers; ++i)
     (config.layer(i).recurrent ? recurrent : attending).push_back(i);
   if (!config.mla) {
-    groups = gqa_page_groups(config, config.num_kv_heads, dtype);
+    groups = gqa_page_groups(config, num_ranks, dtype);
   } else if (!attending.empty()) {
     const std::int64_t row = config.mla->kv_lora_rank + config.mla->qk_rope_head_dim;
     groups.push_back(

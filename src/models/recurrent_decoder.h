@@ -21,10 +21,12 @@ struct RecurrentSpec {
 std::span<const RecurrentSpec> recurrent_table();
 
 // The page groups of a model with recurrent layers. First come keys and values (or latents) of the
-// layers that attend, in `dtype`. Last comes the group of the recurrent states, in float32.
-std::vector<PageGroupSpec> recurrent_page_groups(const ModelConfig& config, DType dtype);
+// layers that attend, in `dtype`, whose heads `num_ranks` share. Last comes the group of the
+// recurrent states, in float32.
+std::vector<PageGroupSpec> recurrent_page_groups(const ModelConfig& config, int num_ranks,
+                                                 DType dtype);
 
-// Error{kBadInput}: several ranks, or the checkpoint lacks a tensor or has it in another shape.
+// Error{kBadInput}: the checkpoint lacks a tensor or has it in another shape.
 std::unique_ptr<Model> load_recurrent_decoder(WeightLoader& loader, const ModelConfig& config,
                                               const ModelOptions& options, const MoeNames& names);
 

@@ -9,6 +9,7 @@
 #include "layers/rope.h"
 #include "ops/graph_io.h"
 #include "ops/kv.h"
+#include "runtime/agreement.h"
 #include "tensor/copy.h"
 #include "tensor/device.h"
 
@@ -25,9 +26,9 @@ std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig&
 
 // Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
 void check_weights_fit(const RunnerOptions& options, const ModelConfig& config,
-                       const WeightSource& source) {
+                       const WeightSource& source, int num_ranks) {
   if (options.placement.device.kind == DeviceKind::kCpu || source.is_dummy()) return;
-  const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes());
+  const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes()) / num_ranks;
   // float32 keeps the stored type; otherwise matrices become the compute type.
   const std::int64_t wanted =
       options.model.numerics.compute == DType::kF32
@@ -66,11 +67,12 @@ std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
   const NumaPlacement& placement = rank.pool().placement();
   if (placement.several()) log_info("numa: {}", placement.describe());
   // Said before anything is read: a back end that cannot serve the model ends the start.
-  log_info(
-      "{}",
-      pick_attention_backend(options.attention, attention_shape(config, options.model)).reason);
+  const AttentionPick attention =
+      pick_attention_backend(options.attention, attention_shape(config, options.model));
+  log_info("{}", attention.kernels);
+  log_debug("{}", attention.reason);
   const Stopwatch load;
-  check_weights_fit(options, config, source);
+  check_weights_fit(options, config, source, rank.context().communicator->size());
   // a model takes no activations while it is loaded
   Arena load_arena = Arena::measuring(options.placement.device);
   rank.context().arena = &load_arena;
@@ -146,11 +148,14 @@ void ModelRunner::init_memory_pool() {
   if (draft != nullptr)
     request.buffer_bytes += states_bytes + DraftRunner::bytes(draft_limits(), draft->draft_shape(),
                                                               draft->target_tokens().size());
-  request.available_bytes = device_info(ctx_.device).free_bytes;
   request.context_length = options_.model.context_length;
   request.limits = options_.limits;
   request.kv = options_.kv;
   request.activation_bytes = measure_activations();
+  if (ctx_.shares_model()) ctx_.communicator->barrier();  // all weights are in place
+  request.available_bytes = device_info(ctx_.device).free_bytes;
+  if (ctx_.shares_model())
+    request = agreed_request(*ctx_.communicator, options_.placement.num_sharers, request);
   plan_ = plan_memory(request, groups_);
 
   const Device device = ctx_.device;

@@ -59,6 +59,11 @@ std::vector<BodyCase> json_cases() {
       {"InvalidUtf8", kChat, "{\"model\": \"\xFF\xFE\"}", 400, "", "invalid_json"},
       {"LoneSurrogate", kChat, R"({"model": "\ud800"})", 400, "", "invalid_json"},
       {"Duplicate", kChat, R"({"model": "tiny", "model": "tiny"})", 400, "", "duplicate_key"},
+      {"DuplicateBehindText", kChat, R"({"user": "a\"b{", "model": "tiny", "model" : "tiny"})", 400,
+       "", "duplicate_key"},
+      // in a message the last value counts
+      {"DuplicateInMessage", kChat, R"({"messages": [{"role": "user", "role": "nobody"}]})", 400,
+       "messages.0.role", "invalid_value"},
       {"TopLevelArray", kChat, "[1, 2]", 400, "", "invalid_type"},
       {"TopLevelString", kChat, "\"text\"", 400, "", "invalid_type"},
       {"TopLevelNull", kChat, "null", 400, "", "invalid_type"},

@@ -9,6 +9,7 @@
 #include "server/core/errors.h"
 #include "server/http/request_target.h"
 #include "server/ollama/handlers.h"
+#include "server/page/page.h"
 #include "server/responses/handlers.h"
 
 namespace sluice {
@@ -63,6 +64,8 @@ constexpr Route kRoutes[] = {
     plain_route("/version", "GET", Access::kUser, handle_version),
     plain_route("/flush_cache", "GET POST", Access::kAdmin, handle_flush_cache),
     plain_route("/metrics", "GET", Access::kMetrics, handle_metrics),
+    plain_route("/", "GET", Access::kOpen, handle_page),
+    plain_route("/page/*", "GET", Access::kOpen, handle_page),
     plain_route("/health", "GET", Access::kOpen, handle_health),
     plain_route("/ping", "GET POST", Access::kOpen, handle_health),
     plain_route("/ready", "GET", Access::kOpen, handle_ready),
@@ -222,8 +225,11 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
       return refuse(
           Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
+    // A page of another origin can send other types without asking first. Ollama's own examples
+    // send none, and no page has no Origin.
     const std::string* type = head.header("content-type");
-    if (!type || !is_json_type(*type))
+    const bool any_type = route->errors == ErrorShape::kOllama && !head.header("origin");
+    if (!any_type && (!type || !is_json_type(*type)))
       return refuse(Fault{415, "unsupported_media_type", "",
                           "Send the body as `Content-Type: application/json`."});
   }
@@ -267,8 +273,12 @@ void Router::ended(const RequestOutcome& outcome) {
   const std::string_view path =
       outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
   state_.metrics.http_request(path, outcome.method, outcome.status);
-  log_debug("request {} {} {} {} {:.1f} ms", outcome.request_id, outcome.method, path,
-            outcome.status, 1e3 * outcome.seconds);
+  // Scrapes and probes come every few seconds: of GET only refusals are told.
+  const bool is_told = outcome.status >= 400 || outcome.method == "POST";
+  if (!log_enabled(is_told ? LogLevel::kInfo : LogLevel::kDebug)) return;
+  const std::string line = fmt::format("{} {} {}, {:.1f} ms, request {}", outcome.method, path,
+                                       outcome.status, 1e3 * outcome.seconds, outcome.request_id);
+  is_told ? log_info("{}", line) : log_debug("{}", line);
 }
 
 }  // namespace sluice

@@ -84,7 +84,8 @@ void print_summary(const Options& options, const ServedModel& model, int port) {
   log_info("reasoning parser {}; tool-call parser {}",
            model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
            model.tool_parser.empty() ? no_tools : model.tool_parser);
-  log_info("API {}/v1 (metrics {}/metrics)", url, url);
+  log_info("API {}/v1 (metrics {}/metrics{})", url, url,
+           options.no_webui ? "" : fmt::format("; page {}/", url));
   const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
   log_info(
       "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
@@ -105,6 +106,8 @@ constexpr int kInterrupted = 130;
 
 // How long the last events of aborted requests may take to reach their clients.
 constexpr std::chrono::seconds kFarewell{5};
+// The same where the engine has failed, and may never give them.
+constexpr std::chrono::seconds kShortFarewell{1};
 
 // Waits for what runs to end, up to the drain time-out or a second signal, and for every answer to
 // be in its socket: false after the signal.
@@ -186,6 +189,7 @@ int serve(const Options& options, const DownloadObserver& download) {
           [&state](const std::string& step, double part) { state.set_progress(step, part); },
           download, state.trace);
       state.metrics.set_model(model->names[0], options.metrics_compat);
+      state.metrics.set_engine(*model->engine);
       state.attach(std::move(model));
     } catch (const Error& e) {
       loading->error = e.message();
@@ -223,6 +227,9 @@ int serve(const Options& options, const DownloadObserver& download) {
   print_summary(options, *state.model(), http->port());
   const int status = interrupted ? 0 : watch(state, signals, options);
   if (status != 0) {
+    const auto last = Clock::now() + kShortFarewell;
+    while (http->num_exchanges() > 0 && Clock::now() < last)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     // The engine's thread may never come back: leave without waiting for it.
     std::fflush(nullptr);
     _exit(status);

@@ -8,6 +8,7 @@
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
 #include "server/core/grammars.h"
+#include "server/core/model_names.h"
 #include "server/core/model_text.h"
 #include "server/serve.h"
 #include "text/chat/chat_template.h"
@@ -76,7 +77,8 @@ std::shared_ptr<const ServedModel> load_served_model(
     };
   }
   const HubEnvironment environment = hub_environment(options);
-  const std::string directory = obtain_model(request, environment).directory;
+  const ResolvedModel resolved = obtain_model(request, environment);
+  const std::string& directory = resolved.directory;
   ModelRequest text_request = tokenizer_request(options);
   text_request.observer = request.observer;
   const bool own_text = has_own_tokenizer(options);
@@ -99,8 +101,10 @@ std::shared_ptr<const ServedModel> load_served_model(
   model->trace = trace;
   model->engine = Engine::create(options, text_hooks(model->tokenizer), progress, std::move(trace));
   log_ignored_keys(options, *model->engine, text_directory);
-  model->names = options.served_model_names;
-  if (model->names.empty()) model->names.push_back(options.model);
+  ModelNames names = model_names(options.served_model_names, options.model, resolved);
+  model->names = std::move(names.names);
+  model->aliases = std::move(names.aliases);
+  model->any_name = names.any;
   model->vocab_size =
       std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());
   model->grammars =

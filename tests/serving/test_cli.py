@@ -1,6 +1,7 @@
 """The verbs of the program: output, exit statuses, and `verify` on every golden model."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -19,11 +20,35 @@ def test_help_and_version():
     assert "--context-length" in sluice("serve", "--help").stdout
     assert "--api-key" not in sluice("serve", "--help=prefill").stdout
     assert json.loads(sluice("version", "--json").stdout)["name"] == "sluice"
-    assert sluice("--version").stdout.startswith("sluice ")
+    for word in ("--version", "-v", "-V"):
+        assert sluice(word).stdout.startswith("sluice ")
+    assert sluice("help", "serve").stdout == sluice("serve", "--help").stdout
+    assert sluice("help", "bench").stdout == sluice("bench", "--help").stdout
+    assert sluice("chat", "--help").stdout == sluice("run", "--help").stdout
+
+
+def test_the_model_is_an_argument_of_every_verb():
+    by_flag = sluice("tokenize", "--model", TINY, "Hello").stdout
+    assert by_flag and sluice("tokenize", TINY, "Hello").stdout == by_flag == sluice("tokenize", "-m", TINY, "-p", "Hello").stdout
+    text = sluice("generate", TINY, "--prompt", "The capital of France", "--temperature", "0", "-n", "4").stdout
+    assert text == sluice("generate", "-m", TINY, "-p", "The capital of France", "--temperature", "0", "-n", "4").stdout != ""
+
+
+def test_a_slip_of_a_path_does_not_ask_the_hub():
+    for slip in ("modles/sluice-tiny", "models/sluice-tin"):
+        done = subprocess.run([binary(), "show", slip], capture_output=True, text=True, timeout=60, cwd=TINY.parents[1],
+                              env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"})
+        assert done.returncode == 2 and "did you mean models/sluice-tiny?" in done.stderr and "127.0.0.1:9" not in done.stderr
 
 
 USAGE_ROWS = [
-    (["serv"], 2, "unknown verb"),
+    (["serv"], 2, "did you mean sluice serve?"),
+    (["zebra"], 2, "verbs: run, serve"),
+    (["run", TINY, "a", "--temprature", "0"], 2, "did you mean --temperature?"),
+    (["serve", TINY / "config.json"], 2, "config.json is a file, but not a .gguf one"),
+    (["generate", TINY, "-p", "a", "-n", "0"], 2, "max-new-tokens"),
+    (["tokenize", TINY], 2, "no text"),
+    (["tokenize", TINY, "a", "--prompt", "b"], 2, "no text, or two"),
     ([], 2, "no verb"),
     (["serve"], 2, "no model"),
     (["serve", "--contxt-length", "5"], 2, "did you mean --context-length?"),

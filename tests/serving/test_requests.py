@@ -148,3 +148,47 @@ def test_bytes_of_logprobs_join_to_the_text(tiny):
     for entry in choice["logprobs"]["content"]:
         for other in entry["top_logprobs"]:
             assert bytes(other["bytes"]).decode(errors="replace") == other["token"]
+
+
+def test_keys_inside_messages_and_tools_are_told():
+    tool = {"type": "function", "strct": True,
+            "function": {"name": "f", "paramters": {}, "parameters": {"type": "object", "properties": {"q": {}}}}}
+    call = {"id": "x", "type": "function", "extra": 1, "function": {"name": "f", "arguments": "{}", "zz": 1}}
+    plain = {"role": "user", "content": "Hi"}
+    rows = [
+        ({"messages": [{**plain, "cntent": "b"}]}, "messages.cntent"),
+        ({"messages": [{**plain, "cntent": "b"}, {**plain, "cntent": "c"}]}, "messages.cntent"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "txt": 1}]}]}, "messages.content.txt"),
+        ({"messages": [plain, {"role": "assistant", "tool_calls": [call]}]},
+         "messages.tool_calls.extra, messages.tool_calls.function.zz"),
+        ({"messages": [plain], "tools": [tool], "tool_choice": {"type": "function", "y": 2, "function": {"name": "f", "x": 1}}},
+         "tool_choice.y, tool_choice.function.x"),
+        ({"messages": [plain], "chat_template_kwargs": {"enable_thnking": False}}, "chat_template_kwargs.enable_thnking"),
+        ({"messages": [plain], "response_format": {"type": "text", "jsn": 1}}, "response_format.jsn"),
+        ({"messages": [plain, {"role": "assistant", "tool_calls": [{**call, "extra": None, "function": {
+            "name": "f", "arguments": '{"a": 1, "a": 2}'}}]}]}, None),
+        ({"messages": [plain], "documents": [{"title": "a", "text": "b"}]}, "documents"),
+        ({"messages": [plain], "reasoning_effort": "high"}, "reasoning_effort"),
+        ({"messages": [{**plain, "audio": {"id": "x"}}]}, "messages.audio"),
+        # Go's nil slices and maps, and PHP's empty ones.
+        *[({"messages": [plain], "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}, None)
+          for schema in ({"type": "object", "properties": {}, "required": None}, {"type": "object", "properties": None},
+                         {"type": None, "properties": []})],
+        ({"messages": [plain], "seed": 1.0, "function_call": "none"}, None),
+        # What replies have, and nulls, ask for nothing.
+        ({"messages": [plain, {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "audio": None}, plain],
+          "chat_template_kwargs": {"enable_thinking": False}}, None),
+    ]
+    with Server(TINY) as server:
+        for fields, told in rows:
+            reply = server.post("/v1/chat/completions", {"max_tokens": 2, **fields})
+            assert reply.status == 200, reply.body
+            found = reply.headers.get("X-Ignored-Fields")
+            if told and "tools" in fields:  # the template may show whole tools
+                assert found.endswith(told), found
+            else:
+                assert found == told, (fields, found)
+        reply = server.post("/v1/responses", {
+            "max_output_tokens": 16, "text": {"format": {"type": "text", "z": 1}},
+            "input": [{"role": "user", "content": "a", "bar": 2}]})
+        assert reply.status == 200 and reply.headers["X-Ignored-Fields"] == "input.bar, text.format.z", reply.headers

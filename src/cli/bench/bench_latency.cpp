@@ -241,13 +241,12 @@ std::vector<int> numbers(const Arguments& arguments, const std::string& name, in
 }  // namespace
 
 int bench_latency(const Arguments& arguments) {
-  require_model(arguments);
   constexpr std::int64_t kMaxTokens = 1 << 24;
   const std::vector<int> batches = numbers(arguments, "batch-size", 1, 4096);
   const std::vector<int> inputs = numbers(arguments, "input-len", 1024, kMaxTokens);
   const int output = static_cast<int>(arguments.get_int("output-len", 16, 1, kMaxTokens));
   const int tries = static_cast<int>(arguments.get_int("tries", 3, 1, 100));
-  Options options = arguments.options;
+  Options options = model_options(arguments);
   options.synthetic_acceptance = acceptance(arguments, options);
   // The ceilings are the CPU's.
   const bool on_cpu = serving_device(options).kind == DeviceKind::kCpu;

@@ -15,14 +15,13 @@
 namespace sluice {
 
 int bench_throughput(const Arguments& arguments) {
-  require_model(arguments);
   constexpr std::int64_t kMaxTokens = 1 << 24;
   const auto count = static_cast<int>(arguments.get_int("num-prompts", 64, 1, 1'000'000));
   const int input = static_cast<int>(arguments.get_int("random-input-len", 256, 1, kMaxTokens));
   const int output = static_cast<int>(arguments.get_int("random-output-len", 64, 1, kMaxTokens));
   const double ratio = arguments.get_number("random-range-ratio", 1, 0, 1);
   require_room_for_prompts(count, input);
-  Options options = arguments.options;
+  Options options = model_options(arguments);
   // The KV cache is left to the memory plan: requests may have to wait for it.
   if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   options.max_queued_requests = std::max(options.max_queued_requests, count + 1);

@@ -107,7 +107,7 @@ Json finish_json(const Completion& done, std::string_view matched_text, std::siz
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
-  require_model(arguments);
+  const Options options = model_options(arguments);
   if (arguments.has("prompt") == arguments.has("input-ids"))
     throw UsageError("no prompt, or two of them", "give either --prompt TEXT or --input-ids 1,2,3");
   if (arguments.has("chat") && !arguments.has("prompt"))
@@ -118,15 +118,14 @@ int run_generate(const Arguments& arguments) {
   Request request;
   if (arguments.has("input-ids")) request.prompt_ids = parse_ids(arguments.get("input-ids"));
 
-  obtain_model(arguments.options);
+  obtain_model(options);
   // With ids alone a checkpoint without a tokenizer will do; there is then no text to print.
   const TextTools tools =
-      load_text_tools(arguments.options, !arguments.has("prompt") && stop.empty() && !grammar);
-  const std::unique_ptr<Engine> engine =
-      Engine::create(arguments.options, text_hooks(tools.tokenizer));
+      load_text_tools(options, !arguments.has("prompt") && stop.empty() && !grammar);
+  const std::unique_ptr<Engine> engine = Engine::create(options, text_hooks(tools.tokenizer));
   if (tools.tokenizer != nullptr)
-    check_tokenizer_fits(arguments.options, *tools.tokenizer, engine->model_config().vocab_size,
-                         arguments.options.model);
+    check_tokenizer_fits(options, *tools.tokenizer, engine->model_config().vocab_size,
+                         options.model);
   if (arguments.has("prompt")) {
     std::string text = arguments.get("prompt");
     if (text == "-") text = read_text_file(text);

@@ -47,14 +47,21 @@ std::string shown(std::string_view bytes) {
 }  // namespace
 
 int run_tokenize(const Arguments& arguments) {
-  require_model(arguments);
-  if (arguments.has("prompt") == !arguments.positional.empty())
+  // The arguments are the model and the text, each unless a flag gives it.
+  Arguments of_model = arguments;
+  std::optional<std::string> text_argument;
+  if (const std::size_t first = arguments.options.model.empty() ? 1 : 0;
+      arguments.positional.size() > first) {
+    text_argument = arguments.positional.back();
+    of_model.positional.pop_back();
+  }
+  const Options options = model_options(of_model);
+  if (arguments.has("prompt") == text_argument.has_value())
     throw UsageError("no text, or two of them",
                      "give the text once, as an argument or as --prompt");
-  std::string text =
-      arguments.positional.empty() ? arguments.get("prompt") : arguments.positional[0];
+  std::string text = text_argument.value_or(arguments.get("prompt"));
   if (text == "-") text = read_text_file(text);
-  const TextTools tools = load_text_tools(arguments.options);
+  const TextTools tools = load_text_tools(options);
   EncodeOptions encode;
   encode.add_special_tokens = !arguments.has("no-special");
   if (arguments.has("chat")) {

@@ -87,6 +87,7 @@ int run_list(const Arguments& arguments) {
   }
   fmt::print("{} model{}, {}, in {}\n", repos.size(), repos.size() == 1 ? "" : "s", bytes(sum),
              cache);
+  if (repos.empty()) fmt::print(stderr, "hint: sluice pull ORG/NAME downloads a model\n");
   return 0;
 }
 

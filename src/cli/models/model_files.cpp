@@ -112,8 +112,9 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     linear_bits = config.quantization->bits + 24.0 / 128;
   } else if (fp8) {
     form.products = "FP8";
-    // A float32 for 16 rows of 128 columns; scales of rows take less.
-    linear_bits = 8 + 32.0 / (16 * 128);
+    // A float32 for 16 rows of 128 columns; scales of rows take less. In fragments each row has
+    // one.
+    linear_bits = 8 + 32.0 / (numerics.fp8_fragments ? 128 : 16 * 128);
   } else if (numerics.quantization) {
     const int bits = numerics.quantization == ops::Format::kInt8 ? 8 : 4;
     form.products = fmt::format("int{} in groups of {}", bits, numerics.quantization_group);

@@ -221,8 +221,8 @@ double weight_bytes_read(const ModelConfig& config, int tokens, double weight_by
 
 std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype,
                                           std::optional<DType> index) {
-  if (config.recurrent) return recurrent_page_groups(config, dtype);
-  if (!config.mla) return gqa_page_groups(config, config.num_kv_heads, dtype);
+  if (config.recurrent) return recurrent_page_groups(config, 1, dtype);
+  if (!config.mla) return gqa_page_groups(config, 1, dtype);
   PlaneSpec latent{.name = "latent",
                    .dtype = dtype,
                    .row_elements = config.mla->kv_lora_rank + config.mla->qk_rope_head_dim,

@@ -105,6 +105,9 @@ Plan make_plan(const Arguments& arguments) {
   p.stored = stored_types(model.directory, p.is_at_hub);
   p.machine = read_machine(serving_device(p.options));
   p.serving = resolve_or_throw(p.options, p.config, p.machine);
+  require(p.serving.num_ranks == 1,
+          "`sluice plan` counts the memory of one rank, not of {}; leave --tp-size out",
+          p.serving.num_ranks);
   p.form = weight_form(p.serving, p.config, model.directory);
   p.supposed = arguments.has("memory");
   p.memory_bytes = p.supposed ? arguments.get_int("memory", 0, 1, std::int64_t{1} << 50)

@@ -65,8 +65,9 @@ Json config_rows(const ModelConfig& c) {
   if (c.quantization)
     json["quantization"] =
         c.quantization->describe() + (c.quantization->is_fp8() || c.quantization->is_integers()
-                                          ? "; on a GPU linear layers are computed as stored, all "
-                                            "else is widened when it is read"
+                                          ? "; linear layers, and experts stored one by one, are "
+                                            "computed as stored in bfloat16; all else is widened "
+                                            "when it is read"
                                           : ", widened when it is read");
   if (c.mla)
     json["mla"] = {{"q_lora_rank", c.mla->q_lora_rank},

@@ -110,7 +110,7 @@ bool judge_mode(const GoldenFile& golden, const ModeRun& run, const Tolerance& t
 }
 
 int verify_model(const Arguments& arguments) {
-  Options options = arguments.options;
+  Options options = model_options(arguments);
   if (!arguments.was_given("dtype")) options.dtype = "float32";
   if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   GoldenFile golden = read_golden_file(arguments.get("golden"));
@@ -162,7 +162,6 @@ int run_verify(const Arguments& arguments) {
   if (arguments.has("tokenizer") || arguments.has("chat-template") || arguments.has("snippets"))
     return verify_text(arguments);
   if (arguments.has("parsers")) return verify_parsers(arguments);
-  require_model(arguments);
   if (!arguments.has("golden"))
     throw UsageError("nothing to compare with",
                      "give --golden FILE, or --tokenizer, --chat-template, --snippets or "

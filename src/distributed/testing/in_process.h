@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -37,8 +38,23 @@ class InProcessCommunicator final : public Communicator {
     std::copy(sum.begin(), sum.end(), x.ptr<float>());
     ++num_sums;
   }
-  void all_gather(const Tensor&, const Tensor&) override {
-    fail(ErrorKind::kBug, "no model gathers over its ranks");
+  // As SharedMemoryCommunicator does.
+  void all_gather(const Tensor& x, const Tensor& out) override {
+    check(x.dense() && out.numel() == x.numel() * size(), "{} into {}", x, out);
+    group_.tensors[static_cast<std::size_t>(rank_)] = x;
+    group_.meet.arrive_and_wait();
+    for (int rank = 0; rank < size(); ++rank) {
+      const Tensor& part = group_.tensors[static_cast<std::size_t>(rank)];
+      if (out.dense()) {
+        std::memcpy(static_cast<std::byte*>(out.data) + rank * x.bytes(), part.data,
+                    static_cast<std::size_t>(x.bytes()));
+        continue;
+      }
+      for (std::int64_t row = 0; row < x.dim(0); ++row)
+        std::memcpy(out.at(rank).at(row).data, part.at(row).data,
+                    static_cast<std::size_t>(x.bytes() / x.dim(0)));
+    }
+    group_.meet.arrive_and_wait();
   }
   void broadcast(const Tensor&, int) override {
     fail(ErrorKind::kBug, "no model broadcasts over its ranks");

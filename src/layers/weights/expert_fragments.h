@@ -4,8 +4,8 @@
 //
 //   if (ExpertFragments(block, names, shape).load(w13, w2)) ...
 //
-// All matrices of all experts need a common form (layers/weights/int_weights.h), without an order
-// of columns. Otherwise they are widened, and the log says why.
+// All matrices of all experts need a common form (layers/weights/fragment_weights.h), without an
+// order of columns. Otherwise they are widened, and the log says why.
 #pragma once
 
 #include <optional>

@@ -42,7 +42,9 @@ Fp8Weights::Fp8Weights(const Weights& weights, const WeightParts& parts, std::in
 
 std::optional<std::int64_t> Fp8Weights::group() const {
   const Numerics& numerics = weights_.numerics();
-  if (columns_.count % 16 != 0 || columns_.count == 0 || numerics.gemm() != DType::kBF16) return {};
+  if (columns_.count % 16 != 0 || columns_.count == 0 || numerics.gemm() != DType::kBF16 ||
+      numerics.fp8_fragments)
+    return {};
   const bool stored = parts_.front().stored != nullptr;
   std::optional<std::int64_t> common;
   for (const Part& part : parts_) {

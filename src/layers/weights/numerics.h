@@ -14,18 +14,21 @@ namespace sluice {
 struct Numerics {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16
   // Matrices are quantised while they are loaded. kInt8 or kInt4, on a CPU: those of linear layers
-  // and experts, with one scale for `quantization_group` columns, 32 or 128. kFp8, on a GPU: those
-  // of linear layers but the head, with groups as ops::Weight has them, 0 or 128.
+  // and experts, with one scale for `quantization_group` columns, 32 or 128. kFp8: those of linear
+  // layers but the head, with groups as ops::Weight has them, 0 or 128 (on a CPU 128).
   std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
   // Matrices of linear layers that a file stores as e4m3 keep their form
-  // (layers/weights/fp8_weights.h); false: they are widened. On a GPU only.
+  // (layers/weights/fp8_weights.h); false: they are widened.
   bool keep_fp8 = false;
-  // Integers of linear layers lie in fragments (layers/weights/int_weights.h): those that a file
-  // stores, and those of `quantization`, which then says nothing of other layers. On a GPU only.
+  // e4m3 of linear layers, stored or rounded, lies in fragments (layers/weights/fragment_weights.h)
+  // and multiplies rows of bfloat16, which are not rounded to e4m3: on a CPU.
+  bool fp8_fragments = false;
+  // Integers of linear layers lie in fragments (layers/weights/fragment_weights.h): those that a
+  // file stores, and those of `quantization`, which then says nothing of other layers.
   bool int_fragments = false;
-  // Experts that are stored one by one are rounded to `quantization`, too: on a GPU, for random
-  // weights of a checkpoint that stores them so.
+  // Experts that are stored one by one are rounded to `quantization`, too: for random weights of a
+  // checkpoint that stores them so.
   bool rounds_experts = false;
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a GPU only those of integers in linear layers.

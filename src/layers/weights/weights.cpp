@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/tensors/quantized_blocks.h"
 #include "layers/weights/fp8_weights.h"
-#include "layers/weights/int_weights.h"
+#include "layers/weights/fragment_weights.h"
 #include "ops/packing.h"
 #include "tensor/copy.h"
 
@@ -301,7 +301,8 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
   if (may_be_fp8) {
     if (const std::optional<ops::Weight> fp8 = Fp8Weights(*this, parts, columns, shard).load())
       return *fp8;
-    if (const std::optional<ops::Weight> ints = IntWeights(*this, parts, columns, shard).load())
+    if (const std::optional<ops::Weight> ints =
+            FragmentWeights(*this, parts, columns, shard).load())
       return *ints;
   }
   std::vector<std::string> names;

@@ -153,7 +153,7 @@ class Weights {
   friend class WeightLoader;
   friend class ExpertFragments;
   friend class Fp8Weights;
-  friend class IntWeights;
+  friend class FragmentWeights;
   void add(WeightTask task) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
@@ -211,7 +211,7 @@ class WeightLoader {
   friend class Weights;
   friend class ExpertFragments;
   friend class Fp8Weights;
-  friend class IntWeights;
+  friend class FragmentWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
   // finish() says it once for all matrices.
   void note_widened(std::string name, std::string reason);

@@ -120,6 +120,13 @@ struct IntMatrix {
                                               : std::bit_cast<std::uint16_t>(F16(value));
     std::memcpy(to, &bits, 2);
   }
+  // The magnitude of q plus z, times the scale.
+  double reach(std::int64_t n, std::int64_t k) const {
+    const std::int64_t g = k / w.group, groups = static_cast<std::int64_t>(zeros.size()) / w.rows;
+    return (codes[static_cast<std::size_t>(n * w.columns + k)] +
+            zeros[static_cast<std::size_t>(n * groups + g)]) *
+           scale(n, g);
+  }
   double value(std::int64_t n, std::int64_t k) const {
     const std::int64_t g = k / w.group, groups = static_cast<std::int64_t>(zeros.size()) / w.rows;
     return (codes[static_cast<std::size_t>(n * w.columns + k)] -
@@ -136,35 +143,59 @@ Weight fragments_of(Format format, std::int64_t group, DType scale) {
 }
 
 TEST(IntFragments, LinearIsTheDefinition) {
-  constexpr std::int64_t kRows = 3;
-  Machine machine(CpuIsa::kAvx2);
-  for (const Format format : kFormats)
-    for (const std::int64_t group : {32, 64, 128})
-      for (const DType scale : {DType::kF16, DType::kBF16})
-        for (const auto& [out_rows, columns] :
-             {std::pair<std::int64_t, std::int64_t>{37, 200}, {16, 128}, {48, 1032}}) {
-          const bool reordered = scale == DType::kBF16;
-          const IntMatrix matrix(fragments_of(format, group, scale), out_rows, columns, reordered);
-          Owned x(DType::kBF16, {kRows, columns}, 8), bias(DType::kF32, {out_rows}),
-              out(DType::kF32, {kRows, out_rows}, 8);
-          fill(x, 1);
-          fill(bias, 2);
-          linear(machine.ctx, x, matrix.w, bias, out);
-          EXPECT_TRUE(gaps_untouched(out));
-          for (std::int64_t m = 0; m < kRows; ++m)
-            for (std::int64_t n = 0; n < out_rows; ++n) {
-              double sum = get(bias, {n}), magnitude = std::abs(sum);
-              for (std::int64_t k = 0; k < columns; ++k) {
-                const double term =
-                    get(x, {m, matrix.order[static_cast<std::size_t>(k)]}) * matrix.value(n, k);
-                sum += term;
-                magnitude += std::abs(term);
+  constexpr std::int64_t kRows = 7;  // blocks of 4, 2 and 1
+  for (const CpuIsa isa : kCpuIsas) {
+    if (isa > detect_cpu_isa()) continue;
+    Machine machine(isa);
+    for (const Format format : kFormats)
+      for (const std::int64_t group : {32, 64, 128})
+        for (const DType scale : {DType::kF16, DType::kBF16})
+          for (const auto& [out_rows, columns] :
+               {std::pair<std::int64_t, std::int64_t>{37, 200}, {16, 128}, {48, 1032}}) {
+            const bool reordered = scale == DType::kBF16;
+            const IntMatrix matrix(fragments_of(format, group, scale), out_rows, columns,
+                                   reordered);
+            Owned x(DType::kBF16, {kRows, columns}, 8), bias(DType::kF32, {out_rows}),
+                out(DType::kF32, {kRows, out_rows}, 8);
+            fill(x, 1);
+            fill(bias, 2);
+            linear(machine.ctx, x, matrix.w, bias, out);
+            EXPECT_TRUE(gaps_untouched(out));
+            for (std::int64_t m = 0; m < kRows; ++m)
+              for (std::int64_t n = 0; n < out_rows; ++n) {
+                double sum = get(bias, {n}), magnitude = std::abs(sum);
+                for (std::int64_t k = 0; k < columns; ++k) {
+                  const double term =
+                      get(x, {m, matrix.order[static_cast<std::size_t>(k)]}) * matrix.value(n, k);
+                  sum += term;
+                  magnitude += std::abs(get(x, {m, matrix.order[static_cast<std::size_t>(k)]}) *
+                                        matrix.reach(n, k));
+                }
+                // q x and z x are summed apart. A lane of a group has at most 17 terms, and is
+                // added to those of at most 35 groups before; then come up to 16 lanes.
+                EXPECT_NEAR(get(out, {m, n}), sum, 60 * kEps * magnitude) << m << ", " << n;
               }
-              // A group has 16 partial sums of at most 8 terms, and is added to the sum of the
-              // groups before: fewer than 40 roundings.
-              EXPECT_NEAR(get(out, {m, n}), sum, 40 * kEps * magnitude) << m << ", " << n;
-            }
-        }
+          }
+  }
+}
+
+TEST(IntFragments, BitsDoNotDependOnOtherRows) {
+  constexpr std::int64_t kRows = 70;  // more than are laid out at once
+  for (const CpuIsa isa : kCpuIsas) {
+    if (isa > detect_cpu_isa()) continue;
+    Machine machine(isa);
+    for (const Format format : kFormats) {
+      const IntMatrix matrix(fragments_of(format, 64, DType::kF16), 40, 200, true);
+      Owned x(DType::kBF16, {kRows, 200}), whole(DType::kF32, {kRows, 40}),
+          one(DType::kF32, {1, 40});
+      fill(x, 6);
+      linear(machine.ctx, x, matrix.w, {}, whole);
+      for (const std::int64_t m : {0, 3, 5, 63, 66, 69}) {
+        linear(machine.ctx, x.view.rows(m, 1), matrix.w, {}, one);
+        for (std::int64_t n = 0; n < 40; ++n) EXPECT_EQ(get(one, {0, n}), get(whole, {m, n}));
+      }
+    }
+  }
 }
 
 TEST(IntFragments, SlicesAreRowsOfTheWhole) {

@@ -47,6 +47,7 @@ std::optional<Fault> handle_messages(ServerState& state, const HttpRequest& requ
   Result<ChatPlan> chat =
       plan_chat(state, *model, request, read->messages.chat, read->fields, options);
   if (!chat) return read->messages.names.own(chat.fault());
+  read->messages.names.own(read->fields.ignored);
   tell_ignored(*responder, read->fields.ignored);
   GenerationPlan& plan = chat->plan;
   MessagesFormat::Settings settings;

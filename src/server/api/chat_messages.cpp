@@ -88,6 +88,13 @@ std::optional<Fault> read_reasoning(const Json& message, const std::string& path
       return wrong_type(fmt::format("{}.{}", path, key), "a string", json_type_name(*value));
     reasoning = value->get<std::string>();
   }
+  // OpenRouter's list of thoughts; encrypted ones have no text.
+  const auto details = message.find("reasoning_details");
+  if (!reasoning.empty() || details == message.end() || !details->is_array()) return std::nullopt;
+  for (const Json& detail : *details)
+    for (const char* key : {"text", "summary"})
+      if (detail.is_object() && detail.contains(key) && detail[key].is_string())
+        reasoning += detail[key].get<std::string>();
   return std::nullopt;
 }
 
@@ -122,12 +129,15 @@ Result<Json> read_message(const Json& message, const std::string& path) {
     return missing_field(path + ".content");
   }
   read["content"] = std::move(text.content);
-  for (const char* key : {"name", "tool_call_id"}) {
+  // `tool_name` is Ollama's name of a result's `name`.
+  for (const auto& [key, name] : {std::pair<const char*, const char*>{"tool_name", "name"},
+                                  {"name", "name"},
+                                  {"tool_call_id", "tool_call_id"}}) {
     const auto value = message.find(key);
     if (value == message.end() || value->is_null()) continue;
     if (!value->is_string())
       return wrong_type(fmt::format("{}.{}", path, key), "a string", json_type_name(*value));
-    read[key] = *value;
+    if (is_result || std::string_view(key) != "tool_name") read[name] = *value;
   }
   if (!text.reasoning.empty()) read["reasoning_content"] = std::move(text.reasoning);
   if (!calls.empty()) read["tool_calls"] = std::move(calls);
@@ -140,6 +150,15 @@ bool is_tool_name(std::string_view name) {
     if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.'))
       return false;
   return true;
+}
+
+// Nil slices and maps of Go are null, and an empty map of PHP is a list: they say nothing.
+Json without_empty_members(Json schema) {
+  for (const char* key : {"type", "properties", "required"})
+    if (schema.contains(key) && schema[key].is_null()) schema.erase(key);
+  if (schema.contains("properties") && schema["properties"] == Json::array())
+    schema["properties"] = Json::object();
+  return schema;
 }
 
 // What a schema may say for itself at its top: an object's.
@@ -198,6 +217,7 @@ Result<Json> read_tools(const Json& json) {
     return bad_tools("tools", fmt::format("`tools` has {} items; at most {} are allowed.",
                                           json.size(), kMaxTools));
   std::unordered_set<std::string> names;
+  Json tools = json;
   for (std::size_t i = 0; i < json.size(); ++i) {
     const Json& tool = json[i];
     const std::string path = fmt::format("tools.{}", i);
@@ -226,14 +246,17 @@ Result<Json> read_tools(const Json& json) {
     const auto description = function->find("description");
     if (description != function->end() && !description->is_null() && !description->is_string())
       return wrong_type(path + ".function.description", "a string", json_type_name(*description));
-    const auto parameters = function->find("parameters");
-    if (parameters != function->end() && !parameters->is_null())
-      if (auto fault = check_schema(*parameters, path + ".function.parameters")) return *fault;
+    Json& read = tools[i]["function"];
+    if (read.contains("parameters") && !read["parameters"].is_null()) {
+      Json& parameters = read["parameters"];
+      if (parameters.is_object()) parameters = without_empty_members(std::move(parameters));
+      if (auto fault = check_schema(parameters, path + ".function.parameters")) return *fault;
+    }
     const auto strict = function->find("strict");
     if (strict != function->end() && !strict->is_null() && !strict->is_boolean())
       return wrong_type(path + ".function.strict", "true or false", json_type_name(*strict));
   }
-  return json.empty() ? Json(nullptr) : json;
+  return tools.empty() ? Json(nullptr) : tools;
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include "server/api/prompts.h"
 #include "server/api/tool_choice.h"
 #include "server/api/unknown_fields.h"
+#include "server/api/unread_keys.h"
 #include "server/core/errors.h"
 #include "server/core/thinking_budget.h"
 #include "text/parsers/reasoning_parser.h"
@@ -47,6 +48,7 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
                            const ChatPlanOptions& options) {
   Result<ChatPrompt> prompt = read_chat_prompt(model, body);
   if (!prompt) return prompt.fault();
+  note_unread_keys(body, model, *prompt, fields.ignored);
   ChatPlan chat{make_plan(state, model, request, fields), {}};
   GenerationPlan& plan = chat.plan;
   plan.prompts.push_back(std::move(prompt->ids));

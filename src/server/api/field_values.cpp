@@ -23,6 +23,9 @@ std::optional<Fault> read_seed(const std::string& path, const Json& json, Genera
     out.seed = static_cast<std::int64_t>(json.get<std::uint64_t>());
   else if (json.is_number_integer())
     out.seed = json.get<std::int64_t>();
+  else if (json.is_number_float() && std::abs(json.get<double>()) < 0x1p63 &&
+           json.get<double>() == std::floor(json.get<double>()))
+    out.seed = static_cast<std::int64_t>(json.get<double>());
   else if (json.is_number() || is_big_integer(json))
     return invalid_value(
         path, fmt::format("`{}` must be a 64-bit integer, not {}.", path, shown_value(json)));

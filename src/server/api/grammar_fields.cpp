@@ -63,6 +63,8 @@ std::optional<Fault> read_response_format(const std::string& path, const Json& j
   if (!json.is_object()) return wrong_type(path, "an object", json_type_name(json));
   const auto type = json.find("type");
   if (type == json.end() || !type->is_string()) return missing_field(path + ".type");
+  static constexpr std::string_view kOuter[] = {"type", "json_schema"};
+  if (*type != "structural_tag") note_unknown(json, kOuter, path + ".", out.ignored);
   if (*type == "text") return std::nullopt;
   if (*type == "json_object")
     return set_source(path, {.kind = GrammarSource::kJson, .text = "object"}, out);

@@ -17,7 +17,8 @@ Json usage_json(const GenerationTotals& totals, int reasoning_tokens) {
               {"completion_tokens", completion},
               {"total_tokens", prompt + completion},
               {"prompt_tokens_details", {{"cached_tokens", totals.total_cached()}}},
-              {"completion_tokens_details", std::move(details)}};
+              {"completion_tokens_details", std::move(details)},
+              {"queue_time", totals.queue_s}};
 }
 
 Json AnswerHead::json(std::string_view object) const {

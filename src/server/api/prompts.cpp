@@ -1,5 +1,7 @@
 #include "server/api/prompts.h"
 
+#include <unordered_set>
+
 #include "base/hash.h"
 #include "base/log.h"
 #include "server/core/errors.h"
@@ -10,6 +12,25 @@ namespace {
 
 Fault too_long(std::string_view param, std::string message) {
   return Fault{400, "context_length_exceeded", std::string(param), std::move(message)};
+}
+
+// Whether the outermost object of `text` has a key twice. Any text; of what is no JSON, any answer.
+bool repeats_a_field(std::string_view text) {
+  std::unordered_set<std::string_view> keys;
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' || text[i] == '[') ++depth;
+    if (text[i] == '}' || text[i] == ']') --depth;
+    if (text[i] != '"') continue;
+    const std::size_t start = i + 1;
+    for (++i; i < text.size() && text[i] != '"'; ++i)
+      if (text[i] == '\\') ++i;
+    if (i >= text.size()) return false;
+    const std::size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+    const bool is_key = depth == 1 && next != std::string_view::npos && text[next] == ':';
+    if (is_key && !keys.insert(text.substr(start, i - start)).second) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -30,6 +51,13 @@ Result<Json> parse_object(std::string_view body) {
     return Fault{400, "invalid_type", "", "The body must be a JSON object, not an array."};
   }
   Result<Json> json = parse_json(body, kRequestJson);
+  // In messages and schemas of clients the last value counts, as in every parser that they use.
+  if (!json && json.fault().code == "duplicate_key" && !repeats_a_field(body)) {
+    log_warning("request: {}; its last value counts", json.fault().message);
+    JsonLimits limits = kRequestJson;
+    limits.last_key_wins = true;
+    json = parse_json(body, limits);
+  }
   if (json && !json->is_object())
     return Fault{400, "invalid_type", "",
                  fmt::format("The body must be a JSON object, not {}.", json_type_name(*json))};

@@ -8,6 +8,7 @@ namespace sluice {
 namespace {
 
 bool asks_for_nothing(const Json& json) {
+  if (json.is_number()) return json == 0;
   if (json.is_boolean()) return !json.get<bool>();
   if (json.is_string()) return json.get_ref<const std::string&>().empty();
   return json.is_null() || ((json.is_array() || json.is_object()) && json.empty());
@@ -33,6 +34,12 @@ Fault FieldNames::own(Fault fault) const {
     fault.message.replace(at, quoted.size(), "`" + param + "`");
   fault.param = param;
   return fault;
+}
+
+void FieldNames::own(std::vector<std::string>& paths) const {
+  for (std::string& path : paths)
+    for (const auto& [chat, name] : names_)
+      if (path == chat) path = name;
 }
 
 std::optional<Fault> translate_fields(const Json& object, std::span<const ProtocolField> rows,

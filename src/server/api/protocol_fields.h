@@ -56,6 +56,8 @@ class FieldNames {
   }
   // The fault of a chat request in the client's names, in `param` and in the message.
   Fault own(Fault fault) const;
+  // Paths of chat fields in the client's names.
+  void own(std::vector<std::string>& paths) const;
 
  private:
   std::vector<std::pair<std::string, std::string>> names_;

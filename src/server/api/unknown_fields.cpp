@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "server/core/errors.h"
 
 namespace sluice {
@@ -21,23 +22,6 @@ bool first_time(const std::string& name) {
   return noted.size() < kMaxNoted && noted.insert(name.substr(0, kMaxNameBytes)).second;
 }
 
-// Insertions, deletions, changes, and neighbours swapped, each once.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i)
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  return d[a.size()][b.size()];
-}
-
 // The name as a header may hold it.
 std::string header_text(std::string_view name) {
   std::string out(name.substr(0, kMaxNameBytes));
@@ -47,19 +31,6 @@ std::string header_text(std::string_view name) {
 }
 
 }  // namespace
-
-std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
-  if (name.size() > kMaxNameBytes) return {};
-  std::string_view best;
-  std::size_t least = 1 + name.size() / 3;  // at most a third of the letters may be wrong
-  for (const std::string_view candidate : known) {
-    const std::size_t distance = edit_distance(name, candidate);
-    if (distance >= least) continue;
-    best = candidate;
-    least = distance;
-  }
-  return best;
-}
 
 void note_unknown(const Json& object, std::span<const std::string_view> known,
                   std::string_view prefix, std::vector<std::string>& ignored) {

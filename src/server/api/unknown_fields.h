@@ -23,7 +23,4 @@ void note_without_effect(std::string path, std::vector<std::string>& ignored);
 // Tells the client which fields changed nothing. Before the answer begins.
 void tell_ignored(Responder& responder, const std::vector<std::string>& ignored);
 
-// Of `known`, the name that `name` may be a slip of; empty: none is near.
-std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
-
 }  // namespace sluice

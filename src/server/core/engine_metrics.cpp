@@ -58,6 +58,8 @@ const StatRow kSglangStats[] = {
     {"sglang:cache_hit_rate",
      "Prompt tokens of the last step with prefill that were found in the prefix cache, 0 to 1",
      false, [](const EngineStats& s) { return s.prefix_hit_rate; }},
+    {"sglang:evicted_tokens_total", "KV tokens of pages taken back from the prefix cache", true,
+     [](const EngineStats& s) { return double(s.evicted_pages) * kPageSize; }},
     {"sglang:gen_throughput", "Tokens generated a second", false,
      [](const EngineStats& s) { return s.generation_throughput; }},
     {"sglang:num_retracted_requests_total", "Requests sent back to the queue for want of KV memory",
@@ -100,6 +102,8 @@ const StatRow kOwnStats[] = {
      [](const EngineStats& s) { return s.seconds_since_progress; }},
     {"sluice:last_step_seconds", "Time of the last step", false,
      [](const EngineStats& s) { return s.last_step_s; }},
+    {"sluice:step_seconds_total", "Time of all steps", true,
+     [](const EngineStats& s) { return s.step_s; }},
 };
 
 template <std::size_t N>

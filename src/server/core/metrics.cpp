@@ -1,6 +1,7 @@
 #include "server/core/metrics.h"
 
 #include <prometheus/counter.h>
+#include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
@@ -155,6 +156,28 @@ void ServerMetrics::set_model(const std::string& model_name, const std::string& 
   m.vllm_labels = {{"model_name", model_name}, {"engine", "0"}};
   if (m.sglang) m.register_sglang();
   if (m.vllm) m.register_vllm();
+}
+
+void ServerMetrics::set_engine(const Engine& engine) {
+  Impl& m = *impl_;
+  if (!m.sglang) return;
+  double all_ms = 0, load_ms = 0;
+  for (const StartupLedger::Entry& entry : engine.ledger().entries) {
+    all_ms += entry.milliseconds;
+    if (entry.step == "load") load_ms += entry.milliseconds;
+  }
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    prometheus::BuildGauge()
+        .Name(std::string("sglang:") + name)
+        .Help(help)
+        .Register(m.registry)
+        .Add(m.sglang_labels)
+        .Set(value);
+  };
+  gauge("startup_time_seconds", "From the start to readiness", all_ms / 1000);
+  gauge("weight_load_duration_seconds", "Time that reading the weights took", load_ms / 1000);
+  gauge("context_len", "The longest sequence, in tokens", engine.context_length());
+  gauge("page_size", "KV tokens of a page", kPageSize);
 }
 
 void ServerMetrics::http_request(std::string_view handler, std::string_view method, int status) {

@@ -39,6 +39,8 @@ class ServerMetrics {
   // Registers the families of `compat` ("sglang,vllm", "none"); before that only requests of HTTP
   // are counted.
   void set_model(const std::string& model_name, const std::string& compat);
+  // What does not change, behind set_model().
+  void set_engine(const Engine& engine);
   void http_request(std::string_view handler, std::string_view method, int status);
   // Of a choice.
   void first_token(double seconds);

@@ -1,7 +1,10 @@
 #include "server/core/server_state.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "server/http/request_id.h"
+
 namespace sluice {
 namespace {
 
@@ -12,9 +15,10 @@ constexpr int kTextThreads = 2;
 }  // namespace
 
 bool ServedModel::serves(std::string_view name) const {
-  for (const std::string& known : names)
-    if (known == name) return true;
-  return false;
+  const auto has = [&](const std::vector<std::string>& list) {
+    return std::ranges::find(list, name) != list.end();
+  };
+  return any_name || has(names) || has(aliases);
 }
 
 ServerState::ServerState(const Options& server_options, const ServerLimits& server_limits)

@@ -34,13 +34,15 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
   std::shared_ptr<Grammars> grammars;
-  std::vector<std::string> names;  // the first one is told to clients
-  std::string reasoning_parser;    // empty: none
-  std::string tool_parser;         // empty: none
-  bool raw_tool_calls = false;     // --tool-call-parser none: calls come as text, as was asked
-  std::int64_t vocab_size = 0;     // ids in requests are below: min(logits width, tokenizer size)
-  std::int64_t created = 0;        // seconds since 1970
-  std::shared_ptr<Trace> trace;    // null without --trace
+  std::vector<std::string> names;    // told to clients; the first one is the model's own
+  std::vector<std::string> aliases;  // taken as well, but told to nobody
+  bool any_name = false;             // every name is taken (--served-model-name '*')
+  std::string reasoning_parser;      // empty: none
+  std::string tool_parser;           // empty: none
+  bool raw_tool_calls = false;       // --tool-call-parser none: calls come as text, as was asked
+  std::int64_t vocab_size = 0;       // ids in requests are below: min(logits width, tokenizer size)
+  std::int64_t created = 0;          // seconds since 1970
+  std::shared_ptr<Trace> trace;      // null without --trace
 
   bool serves(std::string_view name) const;
 };

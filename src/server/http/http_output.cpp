@@ -27,6 +27,7 @@ std::string_view reason_phrase(int status) {
   static constexpr Row kRows[] = {
       {200, "OK"},
       {204, "No Content"},
+      {304, "Not Modified"},
       {400, "Bad Request"},
       {401, "Unauthorized"},
       {403, "Forbidden"},
@@ -123,8 +124,8 @@ void Connection::send_reply(HttpReply&& reply, bool keep_alive) {
   exchange_->status_ = reply.status;
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", reply.status,
                                  reason_phrase(reply.status), http_date());
-  // 204 says that there is no body, so it has no length.
-  if (reply.status != 204)
+  // 204 and 304 say that there is no body, so it has no length.
+  if (reply.status != 204 && reply.status != 304)
     head += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", reply.content_type,
                         reply.body.size());
   head += fmt::format("X-Request-Id: {}\r\n", exchange_->request_id_);

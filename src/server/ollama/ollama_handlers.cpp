@@ -67,6 +67,7 @@ std::optional<Fault> run(ServerState& state, const HttpRequest& request,
                               ? plan_raw(state, *model, request, *read, fields)
                               : plan_chat(state, *model, request, read->chat, fields, options);
   if (!chat) return read->names.own(chat.fault());
+  read->names.own(fields.ignored);
   tell_ignored(*responder, fields.ignored);
   OllamaFormat::Settings settings;
   settings.is_chat = is_chat;

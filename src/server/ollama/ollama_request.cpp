@@ -89,9 +89,9 @@ std::optional<Fault> read_options(const Json& options, OllamaRequest& out) {
   if (auto fault =
           translate_fields(options, kOptions, "options.", out.chat, out.names, out.ignored))
     return fault;
-  // -1 and -2: as much as the context holds.
+  // 0, -1 and -2: as much as the context holds.
   const Json& most = member_or_null(options, "num_predict");
-  if (!most.is_null() && most != -1 && most != -2) {
+  if (!most.is_null() && most != 0 && most != -1 && most != -2) {
     out.chat["max_tokens"] = most;
     out.names.add("max_tokens", "options.num_predict");
   }

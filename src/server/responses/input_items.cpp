@@ -1,9 +1,11 @@
 #include "server/responses/input_items.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "server/api/protocol_fields.h"
 #include "server/api/request_fields.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "server/http/request_id.h"
 
@@ -192,6 +194,17 @@ Result<std::vector<SourcedMessage>> read_input(const Json& input) {
   for (std::size_t i = 0; i < input.size(); ++i)
     if (auto fault = reader.add(input[i], fmt::format("input.{}", i))) return *fault;
   return reader.take();
+}
+
+void note_input_keys(const Json& input, std::vector<std::string>& ignored) {
+  static constexpr std::string_view kKnown[] = {
+      "type",    "id",   "status", "role",  "content", "summary",   "encrypted_content",
+      "call_id", "name", "output", "input", "phase",   "arguments", "namespace"};
+  if (!input.is_array()) return;
+  std::vector<std::string> unknown;
+  for (const Json& item : input) note_unknown(item, kKnown, "input.", unknown);
+  for (std::string& path : unknown)
+    if (std::ranges::find(ignored, path) == ignored.end()) ignored.push_back(std::move(path));
 }
 
 Json listed_items(const Json& input) {

@@ -18,6 +18,9 @@ using SourcedMessage = std::pair<Json, std::string>;
 // one message of the assistant. Faults carry the path of the item.
 Result<std::vector<SourcedMessage>> read_input(const Json& input);
 
+// Appends the keys of items that nobody reads to `ignored`. `input`: what read_input took.
+void note_input_keys(const Json& input, std::vector<std::string>& ignored);
+
 // The same input as a list of items, each with an id.
 Json listed_items(const Json& input);
 

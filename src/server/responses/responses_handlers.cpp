@@ -122,6 +122,7 @@ std::optional<Fault> handle_responses(ServerState& state, const HttpRequest& req
     if (fault.param == "messages") fault.param = "input";
     return fault;
   }
+  read->names.own(fields.ignored);
   tell_ignored(*responder, fields.ignored);
   GenerationPlan& plan = chat->plan;
   ResponsesFormat::Settings settings;

@@ -110,6 +110,8 @@ std::optional<Fault> read_text(const Json& text, ResponsesRequest& out) {
   if (type != "text" && type != "json_object" && type != "json_schema")
     return invalid_value("text.format.type",
                          "`text.format.type` must be `text`, `json_object` or `json_schema`.");
+  static constexpr std::string_view kFormat[] = {"type", "name", "description", "schema", "strict"};
+  note_unknown(format, kFormat, "text.format.", out.ignored);
   Json chat{{"type", type}};
   if (type == "json_schema") {
     Json schema = Json::object();
@@ -188,6 +190,7 @@ Result<ResponsesRequest> read_responses_request(const Json& body) {
   Result<std::vector<SourcedMessage>> messages = read_input(input);
   if (!messages) return messages.fault();
   out.messages = *std::move(messages);
+  note_input_keys(input, out.ignored);
   std::optional<std::string> instructions, previous, truncation;
   std::optional<bool> store;
   if (auto fault = read_member(body, "instructions", "instructions", instructions)) return *fault;

@@ -147,6 +147,41 @@ void adapt_calls(Json& message, const HistoryRules& rules) {
   }
 }
 
+bool fit_system(Json& messages) {
+  std::vector<Json> contents;
+  Json others = Json::array();
+  bool is_list = false, moves = false;
+  for (const Json& message : messages) {
+    const std::string role = text_of(message, "role");
+    if (role != "system" && role != "developer") {
+      others.push_back(message);
+      continue;
+    }
+    const auto content = message.find("content");
+    const bool is_parts = content != message.end() && content->is_array();
+    if (content != message.end() && !is_parts && !content->is_string()) continue;
+    moves = moves || role == "developer" || !contents.empty() || !others.empty();
+    is_list = is_list || is_parts;
+    contents.push_back(content == message.end() ? Json("") : *content);
+  }
+  if (!moves) return false;
+  Json joined = is_list ? Json::array() : Json("");
+  for (const Json& content : contents) {
+    if (!is_list) {
+      const std::string text = joined.get<std::string>();
+      joined = text + (text.empty() ? "" : "\n\n") + content.get<std::string>();
+    } else if (content.is_array()) {
+      for (const Json& part : content) joined.push_back(part);
+    } else {
+      joined.push_back(Json{{"type", "text"}, {"text", content}});
+    }
+  }
+  Json out = Json::array({Json{{"role", "system"}, {"content", std::move(joined)}}});
+  for (Json& message : others) out.push_back(std::move(message));
+  messages = std::move(out);
+  return true;
+}
+
 bool fit_ids(Json& messages) {
   bool changed = false;
   std::set<std::string> used;

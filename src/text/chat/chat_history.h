@@ -3,6 +3,7 @@
 //   HistoryRules rules = probe_history(renders);      // once, at load
 //   adapt_calls(message, rules);                      // every message
 //   if (fit_ids(messages)) ...                        // where the template refused the messages
+//   if (fit_system(messages)) ...                     // likewise
 //
 // Pure functions. A message that a server may have sent, whole or cut off, is never refused here.
 #pragma once
@@ -35,5 +36,9 @@ void adapt_calls(Json& message, const HistoryRules& rules);
 // and every result the name of its call. Ids that belong together stay together. False if nothing
 // changed.
 bool fit_ids(Json& messages);
+
+// Joins all messages of the system and the developer, by blank lines, into one of the system that
+// stands first. False if nothing changed.
+bool fit_system(Json& messages);
 
 }  // namespace sluice

@@ -116,5 +116,56 @@ TEST(ChatHistory, ArgumentsThatAreNoObject) {
   EXPECT_EQ(adapted(R"({"a": 1, "a": 2})", objects), R"({"a":2})");
 }
 
+TEST(ChatHistory, SystemMessagesBecomeOneThatLeads) {
+  const auto message = [](const char* role, Json content) {
+    return Json{{"role", role}, {"content", std::move(content)}};
+  };
+  Json plain = Json::array({message("system", "a"), message("user", "b")});
+  EXPECT_FALSE(fit_system(plain));
+  Json messages =
+      Json::array({message("user", "b"), message("system", "a"), message("developer", "c")});
+  ASSERT_TRUE(fit_system(messages));
+  EXPECT_EQ(messages, Json::array({message("system", "a\n\nc"), message("user", "b")}));
+  EXPECT_FALSE(fit_system(messages));
+  const Json part{{"type", "text"}, {"text", "c"}};
+  Json mixed = Json::array(
+      {message("system", "a"), message("system", Json::array({part})), message("user", "b")});
+  ASSERT_TRUE(fit_system(mixed));
+  EXPECT_EQ(mixed[0]["content"], Json::array({Json{{"type", "text"}, {"text", "a"}}, part}));
+  EXPECT_EQ(mixed.size(), 2u);
+}
+
+// Qwen3.5's rule.
+TEST(ChatHistory, ATemplateThatWantsSystemFirstGetsIt) {
+  const auto chat = ChatTemplate::from_sources(
+      {{"default",
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+        "<{{ m.role }}>{{ m.content }}{% endfor %}"}},
+      {});
+  ChatInput input;
+  for (const auto& [role, content] :
+       {std::pair<const char*, const char*>{"system", "a"}, {"user", "b"}, {"system", "c"}})
+    input.messages.push_back(Json{{"role", role}, {"content", content}});
+  input.messages.push_back(Json{{"role", "user"}, {"content", "d"}});
+  const Result<RenderedChat> rendered = chat->render(input);
+  ASSERT_TRUE(rendered);
+  EXPECT_EQ(rendered->text, "<system>a\n\nc<user>b<user>d");
+}
+
+TEST(ChatHistory, ReasoningHasAllItsNames) {
+  for (const char* name : {"reasoning", "reasoning_content", "thinking"})
+    for (const char* read : {"reasoning", "reasoning_content", "thinking"}) {
+      const auto chat = ChatTemplate::from_sources(
+          {{"default", fmt::format("{{% for m in messages %}}{{{{ m.{} }}}}{{% endfor %}}", read)}},
+          {});
+      ChatInput input;
+      input.messages = Json::array({Json{{"role", "assistant"}, {"content", "x"}, {name, "why"}}});
+      const Result<RenderedChat> rendered = chat->render(input);
+      ASSERT_TRUE(rendered);
+      EXPECT_EQ(rendered->text, "why") << name << " " << read;
+    }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "text/chat/chat_render.h"
 
+#include <cctype>
 #include <string_view>
 
 #include "text/jinja/values/unicode.h"
@@ -13,9 +14,23 @@ constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
   throw jinja::TemplateError(jinja::ErrorKind::kArguments, "ValueError", message);
 }
 
-// Fills `reasoning_content` from its other names, and sets `thinking`, which gpt-oss templates
-// read.
-Json with_reasoning_names(const Json& message) {
+// Whether the word stands alone: `message.reasoning`, not `message.reasoning_content`.
+bool names_reasoning(std::string_view source) {
+  constexpr std::string_view kWord = "reasoning";
+  for (std::size_t at = 0; (at = source.find(kWord, at)) != std::string_view::npos; ++at) {
+    const std::size_t end = at + kWord.size();
+    const char before = at == 0 ? ' ' : source[at - 1],
+               after = end < source.size() ? source[end] : ' ';
+    if ((before == '.' || before == '\'' || before == '"') && after != '_' &&
+        !std::isalnum(static_cast<unsigned char>(after)))
+      return true;
+  }
+  return false;
+}
+
+// Gives a message's reasoning the names that templates read: `reasoning_content`, `thinking`, which
+// is gpt-oss's, and `reasoning`.
+Json with_reasoning_names(const Json& message, bool reads_reasoning) {
   if (!message.is_object()) return message;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto at = message.find(name);
@@ -23,6 +38,7 @@ Json with_reasoning_names(const Json& message) {
     const Json reasoning = *at;
     Json out = Json::object();
     out["thinking"] = reasoning;
+    if (reads_reasoning) out["reasoning"] = reasoning;
     for (const auto& [key, value] : message.items()) out[key] = value;
     out["reasoning_content"] = reasoning;
     return out;
@@ -73,7 +89,8 @@ std::string cut_at_mark(const std::string& rendered, const std::string& final_te
 }  // namespace
 
 jinja::Rendered render_chat_template(const jinja::Template& chat_template, ChatRenderInput input) {
-  for (Json& message : input.messages) message = with_reasoning_names(message);
+  const bool reads_reasoning = names_reasoning(chat_template.source());
+  for (Json& message : input.messages) message = with_reasoning_names(message, reads_reasoning);
   std::string final_text;
   if (input.continue_final_message)
     final_text = mark_final_message(input.messages, chat_template.source());

@@ -237,14 +237,18 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   try {
     return rendered(messages);
   } catch (const jinja::TemplateError& error) {
-    const bool may_be_ids =
-        error.kind() != jinja::ErrorKind::kFuel && error.kind() != jinja::ErrorKind::kArguments;
-    if (!may_be_ids || !fit_ids(messages)) return fault_of(error);
-    try {
-      return rendered(std::move(messages));
-    } catch (const jinja::TemplateError&) {
+    if (error.kind() == jinja::ErrorKind::kFuel || error.kind() == jinja::ErrorKind::kArguments)
       return fault_of(error);
+    // What a template may insist on: ids of its own form, then one leading system message.
+    for (bool (*const fit)(Json&) : {fit_ids, fit_system}) {
+      if (!fit(messages)) continue;
+      try {
+        return rendered(messages);
+      } catch (const jinja::TemplateError&) {
+        continue;
+      }
     }
+    return fault_of(error);
   }
 }
 

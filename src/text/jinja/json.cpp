@@ -77,7 +77,7 @@ class Writer {
         out += kEscapes[known];
       } else if (code < 0x20) {
         escape(code);
-      } else if (!style_.ensure_ascii || code < 0x7F || code == 0x7F) {
+      } else if (!style_.ensure_ascii || code < 0x7F) {
         out += text.substr(begin, pos - begin);
       } else if (code < 0x10000) {
         escape(code);

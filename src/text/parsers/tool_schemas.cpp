@@ -1,6 +1,7 @@
 #include "text/parsers/tool_schemas.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "text/parsers/lenient_json.h"
 
@@ -16,37 +17,93 @@ const char* type_of(const Json& value) {
   return value.is_object() ? "object" : "null";
 }
 
-// The types that a schema states; `root` holds what its references name.
-void add_types(const Json& schema, const Json& root, int depth, std::vector<std::string>& types) {
-  constexpr int kMaxDepth = 8;
-  if (!schema.is_object() || depth > kMaxDepth) return;
-  const auto add = [&](const Json& type) {
-    if (type.is_string()) types.push_back(type.get<std::string>());
-  };
-  const Json reference = schema.value("$ref", Json());
-  for (const char* key : {"$defs", "definitions"}) {
-    const std::string start = fmt::format("#/{}/", key);
-    if (!reference.is_string() || !root.contains(key) || !root[key].is_object()) continue;
-    const auto& name = reference.get_ref<const std::string&>();
-    if (!name.starts_with(start)) continue;
-    const auto named = root[key].find(name.substr(start.size()));
-    if (named != root[key].end()) add_types(*named, root, depth + 1, types);
+constexpr int kMaxDepth = 8;
+
+// A walk through the schema of a tool: what its references name, and the schemas that it may still
+// visit. References can make few schemas many.
+struct Walk {
+  const Json& root;
+  int left = 1 << 14;
+
+  bool enters(const Json& schema, int depth) {
+    return schema.is_object() && depth <= kMaxDepth && --left >= 0;
   }
+};
+
+constexpr const char* kChoices[] = {"anyOf", "oneOf", "allOf"};
+
+// Python's names of types, which tools written by hand have, as JSON Schema's.
+std::string type_named(const std::string& name) {
+  static const std::map<std::string, std::string, std::less<>> kNames = {
+      {"str", "string"},   {"int", "integer"}, {"float", "number"},
+      {"bool", "boolean"}, {"dict", "object"}, {"list", "array"}};
+  const auto found = kNames.find(name);
+  return found == kNames.end() ? name : found->second;
+}
+
+// What the `$ref` of a schema names in `root`: a local JSON pointer (RFC 6901). Null: nothing.
+const Json* referenced(const Json& schema, const Json& root) {
+  const auto reference = schema.find("$ref");
+  if (reference == schema.end() || !reference->is_string()) return nullptr;
+  std::string_view rest = reference->get_ref<const std::string&>();
+  if (!rest.starts_with("#")) return nullptr;
+  rest.remove_prefix(1);
+  const Json* at = &root;
+  while (!rest.empty()) {
+    if (rest[0] != '/') return nullptr;
+    const std::size_t end = std::min(rest.find('/', 1), rest.size());
+    std::string name;
+    for (std::size_t i = 1; i < end; ++i) {
+      const bool is_escape = rest[i] == '~' && i + 1 < end && (rest[i + 1] | 1) == '1';
+      name += is_escape ? (rest[++i] == '0' ? '~' : '/') : rest[i];
+    }
+    rest.remove_prefix(end);
+    if (!at->is_object()) return nullptr;
+    const auto member = at->find(name);
+    if (member == at->end()) return nullptr;
+    at = &*member;
+  }
+  return at;
+}
+
+// The types that a schema states.
+void add_types(const Json& schema, Walk& walk, int depth, std::vector<std::string>& types) {
+  if (!walk.enters(schema, depth)) return;
+  const auto add = [&](const Json& type) {
+    if (type.is_string()) types.push_back(type_named(type.get<std::string>()));
+  };
+  if (const Json* named = referenced(schema, walk.root)) add_types(*named, walk, depth + 1, types);
   if (schema.contains("type")) {
     if (!schema["type"].is_array()) return add(schema["type"]);
     for (const Json& type : schema["type"]) add(type);
     return;
   }
   if (schema.contains("const")) types.emplace_back(type_of(schema["const"]));
-  for (const char* key : {"enum", "anyOf", "oneOf", "allOf"})
+  if (schema.contains("enum") && schema["enum"].is_array())
+    for (const Json& value : schema["enum"]) types.emplace_back(type_of(value));
+  for (const char* key : kChoices)
     if (schema.contains(key) && schema[key].is_array())
-      for (const Json& choice : schema[key]) {
-        if (std::string_view(key) == "enum") {
-          types.emplace_back(type_of(choice));
-        } else {
-          add_types(choice, root, depth + 1, types);
-        }
-      }
+      for (const Json& choice : schema[key]) add_types(choice, walk, depth + 1, types);
+}
+
+// Calls use(key, schema) for the properties of an object's schema, also behind references and in
+// schemas that it joins, and others(schema) for what other properties are.
+template <class Use, class Others>
+void for_properties(const Json& schema, Walk& walk, int depth, const Use& use,
+                    const Others& others) {
+  if (!walk.enters(schema, depth)) return;
+  if (const Json* named = referenced(schema, walk.root))
+    for_properties(*named, walk, depth + 1, use, others);
+  for (const char* key : kChoices)
+    if (schema.contains(key) && schema[key].is_array())
+      for (const Json& choice : schema[key]) for_properties(choice, walk, depth + 1, use, others);
+  const auto each = [&](const char* key, const auto& visit) {
+    if (schema.contains(key) && schema[key].is_object())
+      for (const auto& [name, value] : schema[key].items()) visit(name, value);
+  };
+  each("properties", use);
+  each("patternProperties", [&](const std::string&, const Json& value) { others(value); });
+  if (schema.contains("additionalProperties")) others(schema["additionalProperties"]);
 }
 
 bool fits(JsonKind kind, const std::string& type) {
@@ -81,12 +138,16 @@ ToolSchemas::ToolSchemas(const Json& tools) {
     const Json& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
     if (!function.is_object() || !function.contains("name") || !function["name"].is_string())
       continue;
-    auto& types = types_[function["name"].get<std::string>()];
-    if (!function.contains("parameters") || !function["parameters"].is_object()) continue;
+    Tool& types = types_[function["name"].get<std::string>()];
+    if (!function.contains("parameters")) continue;
     const Json& parameters = function["parameters"];
-    if (!parameters.contains("properties") || !parameters["properties"].is_object()) continue;
-    for (const auto& [key, schema] : parameters["properties"].items())
-      add_types(schema, parameters, 0, types[key]);
+    Walk walk{parameters};
+    for_properties(
+        parameters, walk, 0,
+        [&](const std::string& key, const Json& schema) {
+          add_types(schema, walk, 0, types.properties[key]);
+        },
+        [&](const Json& schema) { add_types(schema, walk, 0, types.others); });
   }
 }
 
@@ -94,8 +155,10 @@ const ToolSchemas::Types* ToolSchemas::types_of(const std::string& tool,
                                                 const std::string& argument) const {
   const auto found = types_.find(tool);
   if (found == types_.end()) return nullptr;
-  const auto types = found->second.find(argument);
-  return types == found->second.end() || types->second.empty() ? nullptr : &types->second;
+  const Tool& of_tool = found->second;
+  const auto named = of_tool.properties.find(argument);
+  const Types& types = named == of_tool.properties.end() ? of_tool.others : named->second;
+  return types.empty() ? nullptr : &types;
 }
 
 bool ToolSchemas::is_string(const std::string& tool, const std::string& argument) const {

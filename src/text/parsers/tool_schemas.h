@@ -3,7 +3,8 @@
 //   ToolSchemas schemas(request_tools);
 //   schemas.typed_value("get_weather", "days", "3")   // 3, or "\"3\"" where a string is stated
 //
-// References are followed eight levels deep. Immutable after construction.
+// Local references, and schemas that others join, are followed eight levels deep. Python's names of
+// types are read, too. Immutable after construction.
 #pragma once
 
 #include <map>
@@ -33,7 +34,11 @@ class ToolSchemas {
                           std::string_view text) const;
 
  private:
-  std::map<std::string, std::map<std::string, Types>> types_;  // by tool and property
+  struct Tool {
+    std::map<std::string, Types> properties;
+    Types others;  // of properties without a name in the schema
+  };
+  std::map<std::string, Tool> types_;  // by name
 };
 
 // The JSON text of a literal of JSON or Python; any other text is a string.

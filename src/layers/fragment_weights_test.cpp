@@ -1,4 +1,4 @@
-#include "layers/weights/int_weights.h"
+#include "layers/weights/fragment_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ const QuantizationConfig kGptq{.method = "gptq", .zero_plus_one = true};
 const QuantizationConfig kPacked{
     .method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
 
-class IntWeightsTest : public ::testing::Test {
+class FragmentWeightsTest : public ::testing::Test {
  protected:
   std::vector<std::int32_t> words(std::int64_t count) {
     std::vector<std::int32_t> out(static_cast<std::size_t>(count));
@@ -137,7 +137,7 @@ class IntWeightsTest : public ::testing::Test {
   std::vector<WeightStore> stores_;
 };
 
-TEST_F(IntWeightsTest, AwqKeepsItsNumbers) {
+TEST_F(FragmentWeightsTest, AwqKeepsItsNumbers) {
   add_awq("q", 48, 128, true);
   add_awq("k", 24, 64, true);
   open(kAwq);
@@ -150,7 +150,7 @@ TEST_F(IntWeightsTest, AwqKeepsItsNumbers) {
   expect_stored(load({{"q", 16, 24, 48}}).weight, {{"q", 16, 24, 48}});
 }
 
-TEST_F(IntWeightsTest, GptqKeepsItsNumbersInTheOrderOfItsGroups) {
+TEST_F(FragmentWeightsTest, GptqKeepsItsNumbersInTheOrderOfItsGroups) {
   std::vector<std::int32_t> index(kColumns), in_order(kColumns);
   for (std::size_t i = 0; i < index.size(); ++i) {
     index[i] = static_cast<std::int32_t>(i * 37 % 256 / 64);
@@ -175,7 +175,7 @@ TEST_F(IntWeightsTest, GptqKeepsItsNumbersInTheOrderOfItsGroups) {
   EXPECT_EQ(load({{"act", 32}, {"plain", 32}}).weight.format, Format::kBf16);
 }
 
-TEST_F(IntWeightsTest, PackedIntegersKeepTheirNumbers) {
+TEST_F(FragmentWeightsTest, PackedIntegersKeepTheirNumbers) {
   add_packed("q", 32, 32, true);
   add_packed("k", 16, 32, false);
   open(kPacked);
@@ -186,7 +186,7 @@ TEST_F(IntWeightsTest, PackedIntegersKeepTheirNumbers) {
   expect_stored(load({{"q", 32}, {"k", 16}}).weight, {{"q", 32}, {"k", 16}});
 }
 
-TEST_F(IntWeightsTest, BytesKeepTheirNumbersUnlessTheyHaveZeroPoints) {
+TEST_F(FragmentWeightsTest, BytesKeepTheirNumbersUnlessTheyHaveZeroPoints) {
   add_packed("q", 32, 128, true, 8);
   QuantizationConfig bytes = kPacked;
   bytes.bits = 8;
@@ -196,7 +196,7 @@ TEST_F(IntWeightsTest, BytesKeepTheirNumbersUnlessTheyHaveZeroPoints) {
   expect_stored(q.weight, {{"q", 32}});
 }
 
-TEST_F(IntWeightsTest, SignedBytesKeepTheirNumbers) {
+TEST_F(FragmentWeightsTest, SignedBytesKeepTheirNumbers) {
   std::vector<std::int8_t> bytes(static_cast<std::size_t>(48 * kColumns));
   for (std::int8_t& byte : bytes) byte = static_cast<std::int8_t>(random_());
   writer_.add("row.weight", "I8", {48, kColumns}, bytes);
@@ -210,7 +210,7 @@ TEST_F(IntWeightsTest, SignedBytesKeepTheirNumbers) {
   EXPECT_EQ(load({{"fine", 48}}).weight.format, Format::kBf16);  // 0.1f has more than 16 bits
 }
 
-TEST_F(IntWeightsTest, OtherFormsAreWidened) {
+TEST_F(FragmentWeightsTest, OtherFormsAreWidened) {
   add_awq("odd", 24, 64);  // the next part would begin within 16 rows
   add_awq("next", 16, 64);
   add_awq("narrow", 16, 16);
@@ -224,7 +224,7 @@ TEST_F(IntWeightsTest, OtherFormsAreWidened) {
             ops::Layout::kFragments);
 }
 
-TEST_F(IntWeightsTest, DamagedScalesAreRefusedByName) {
+TEST_F(FragmentWeightsTest, DamagedScalesAreRefusedByName) {
   for (const float broken : {-1.0f, INFINITY, NAN}) {
     writer_ = {};
     writer_.add("q.qweight", "I32", {kColumns, 2}, words(kColumns * 2));
@@ -238,7 +238,7 @@ TEST_F(IntWeightsTest, DamagedScalesAreRefusedByName) {
   }
 }
 
-TEST_F(IntWeightsTest, NumbersAreRoundedToIntegers) {
+TEST_F(FragmentWeightsTest, NumbersAreRoundedToIntegers) {
   std::vector<float> numbers(static_cast<std::size_t>(40 * kColumns));
   for (float& number : numbers)
     number = static_cast<float>(static_cast<int>(random_() % 2001) - 1000) / 1000.0f;
@@ -260,7 +260,7 @@ TEST_F(IntWeightsTest, NumbersAreRoundedToIntegers) {
   }
 }
 
-TEST_F(IntWeightsTest, BlocksOfAGgufFileKeepTheirNumbers) {
+TEST_F(FragmentWeightsTest, BlocksOfAGgufFileKeepTheirNumbers) {
   GgufWriter writer;
   writer.text("general.architecture", "qwen2");
   writer.number("qwen2.attention.head_count", std::uint32_t{4})

@@ -1,11 +1,12 @@
-// A matrix of a linear layer as integers in fragments (kernels/types/int_fragments.h): as AWQ,
-// GPTQ, compressed-tensors or a GGUF file store it, or rounded while it is loaded.
+// A matrix of a linear layer in fragments (kernels/types/int_fragments.h): integers as AWQ, GPTQ,
+// compressed-tensors or a GGUF file store them, or rounded while they are loaded; on a CPU e4m3,
+// too.
 //
-//   if (const auto w = IntWeights(weights, parts, columns, shard).load()) ...
+//   if (const auto w = FragmentWeights(weights, parts, columns, shard).load()) ...
 //
 // Stored integers keep their values, so all parts of the matrix need a common form:
 //
-// - at most 4 bits, or 8 bits with the middle as zero point;
+// - at most 4 bits, or 8 bits with the middle as zero point, or e4m3;
 // - groups of 32, 64 or a multiple of 128 columns, or of the row;
 // - scales that are all float16 or all bfloat16 numbers;
 // - one order of columns (GPTQ's act-order), whose columns lie group by group in the weight;
@@ -25,10 +26,11 @@
 
 namespace sluice {
 
-class IntWeights {
+class FragmentWeights {
  public:
   // As of Weights::packed; the references must outlive the object.
-  IntWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard);
+  FragmentWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
+                  Shard shard);
 
   // Nothing: the matrix has another form. Error{kBadInput}: a scale is negative or no number.
   std::optional<ops::Weight> load() const;
@@ -40,7 +42,7 @@ class IntWeights {
     std::string name;
     AxisRange rows;
     std::int64_t first = 0;                // row of the weight
-    const QuantMatrix* stored = nullptr;   // integers of a checkpoint
+    const QuantMatrix* stored = nullptr;   // integers or e4m3 of a checkpoint
     std::optional<BlockType> blocks = {};  // of a GGUF file
   };
   std::optional<FragmentForm> form() const;

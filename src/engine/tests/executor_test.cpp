@@ -1,14 +1,18 @@
-// Steps on several ranks of one process: shares of the matrices, and data-parallel groups.
+// Steps on several ranks: shares of the matrices, and data-parallel groups; in one process, and in
+// several.
 #include "engine/executor.h"
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <chrono>
 #include <thread>
 
 #include "base/log.h"
 #include "checkpoint/load_config.h"
 #include "distributed/testing/in_process.h"
-#include "engine/testing/collector.h"
+#include "engine/rank_process.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -19,14 +23,42 @@ using testing::InProcessGroup;
 
 const std::vector<std::vector<std::int32_t>> kPrompts = {{5, 17, 3, 90, 41}, {8, 8, 70}, {64, 2}};
 
+std::string directory_of(const std::string& model) {
+  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model;
+}
+
 // A world of dp_size groups of tp_size ranks each, with a scheduler in front.
 class World {
  public:
+  // Each rank in a process of its own.
+  World(const std::string& model, int tp_size) : config_(load_model_config(directory_of(model))) {
+    Options options;
+    options.model = directory_of(model);
+    options.dtype = "float32";
+    options.context_length = 256;
+    options.max_running_requests = 4;
+    options.chunked_prefill_size = 16;
+    options.max_total_tokens = 1024;
+    options.threads = 1;
+    options.tp_size = tp_size;
+    const Machine machine = read_machine(Device{});
+    const ServingPlan plan = resolve_or_throw(options, config_, machine);
+    auto others = start_ranks(options, options.model, run_rank);
+    processes_ = &others->processes();
+    shared_ = std::make_unique<RankCommunicators>(others->region(), 0, machine, plan);
+    const WeightSource source = open_weights(plan, config_, options.model);
+    require_same_model(shared_->get(), config_, source, plan);
+    const StartupReport quiet = [](const std::string&, double, const std::string&) {};
+    auto rank = std::make_unique<Rank>(plan.runner.placement, false, &shared_->get());
+    auto loaded = load_rank_model(*rank, plan.runner, config_, source, quiet);
+    std::vector<std::unique_ptr<ModelRunner>> ranks;
+    ranks.push_back(std::make_unique<ModelRunner>(plan.runner, config_, std::move(rank),
+                                                  std::move(loaded), quiet));
+    start(std::move(ranks), 1, std::move(others));
+  }
   World(const std::string& model, int dp_size, int tp_size)
-      : config_(
-            load_model_config(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model)) {
-    const WeightSource source =
-        WeightSource::checkpoint(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model);
+      : config_(load_model_config(directory_of(model))) {
+    const WeightSource source = WeightSource::checkpoint(directory_of(model));
     for (int g = 0; g < dp_size; ++g) groups_.push_back(std::make_unique<InProcessGroup>(tp_size));
     std::vector<std::unique_ptr<ModelRunner>> ranks(static_cast<std::size_t>(dp_size * tp_size));
     communicators_.resize(ranks.size());
@@ -38,19 +70,24 @@ class World {
       threads.emplace_back([&, i] { ranks[i] = rank_of(source, *communicators_[i]); });
     }
     for (std::thread& thread : threads) thread.join();
+    start(std::move(ranks), dp_size);
+  }
 
+  void start(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size,
+             std::unique_ptr<RemoteRanks> others = nullptr) {
     SchedulerOptions options;
     options.dp_size = dp_size;
     options.max_running_requests = 4;
     options.chunked_prefill_tokens = 4;
     options.max_context = 256;
+    options.hash_steps = others != nullptr;
     for (std::size_t g = 0; g < ranks.front()->groups().size(); ++g) {
       PageGroup group = ranks.front()->groups()[g];
       group.num_pages = ranks.front()->memory_plan().pages[g];
       options.groups.push_back(group);
     }
     scheduler_ = std::make_unique<Scheduler>(options);
-    executor_ = std::make_unique<Executor>(std::move(ranks), dp_size);
+    executor_ = std::make_unique<Executor>(std::move(ranks), dp_size, std::move(others));
   }
 
   // Greedy tokens of each prompt.
@@ -91,6 +128,8 @@ class World {
       EXPECT_TRUE(result.tokens.empty());
   }
 
+  RankProcesses& processes() { return *processes_; }
+  std::string failure() const { return executor_->failure(); }
   int num_sums(std::size_t rank) const { return communicators_[rank]->num_sums; }
   int num_idle = 0;
 
@@ -110,6 +149,8 @@ class World {
   const ModelConfig config_;
   std::vector<std::unique_ptr<InProcessGroup>> groups_;
   std::vector<std::unique_ptr<InProcessCommunicator>> communicators_;
+  std::unique_ptr<RankCommunicators> shared_;
+  RankProcesses* processes_ = nullptr;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Executor> executor_;
 };
@@ -139,6 +180,26 @@ TEST_P(Ranks, DataParallelGroupsGiveTheTokensOfOneAlsoWhereSomeAreIdle) {
 TEST_P(Ranks, GroupsOfRanksGiveTheTokensOfOne) {
   World one(GetParam(), 1, 1), four(GetParam(), 2, 2);
   EXPECT_EQ(four.run(kPrompts), one.run(kPrompts));
+}
+
+TEST_P(Ranks, InProcessesOfTheirOwnGiveTheTokensOfOne) {
+  World one(GetParam(), 1, 1), two(GetParam(), 2);
+  EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
+  EXPECT_EQ(two.failure(), "");
+}
+
+TEST_P(Ranks, AKilledProcessEndsTheStepsOfAll) {
+  World two(GetParam(), 2);
+  ASSERT_EQ(kill(two.processes().pid(1), SIGKILL), 0);
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    two.run(kPrompts);
+    FAIL() << "a rank was dead";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFatal) << error.what();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_NE(two.failure().find("rank 1 (process "), std::string::npos) << two.failure();
 }
 
 TEST_P(Ranks, AnIdleStepMakesTheCollectivesOfAModel) {

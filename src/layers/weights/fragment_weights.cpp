@@ -1,4 +1,4 @@
-#include "layers/weights/int_weights.h"
+#include "layers/weights/fragment_weights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -31,8 +31,8 @@ void put_rows(const ops::Weight& w, std::int64_t first, const QuantCodes& from,
 
 }  // namespace
 
-IntWeights::IntWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
-                       Shard shard)
+FragmentWeights::FragmentWeights(const Weights& weights, const WeightParts& parts,
+                                 std::int64_t columns, Shard shard)
     : weights_(weights),
       all_columns_(columns),
       columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
@@ -43,27 +43,28 @@ IntWeights::IntWeights(const Weights& weights, const WeightParts& parts, std::in
              .name = std::string(part.name) + ".weight",
              .rows = weights.rows_of(part, shard),
              .first = rows_};
-    own.stored = source.find_integers(weights.path(own.name));
+    own.stored = weights.numerics().int_fragments   ? source.find_integers(weights.path(own.name))
+                 : weights.numerics().fp8_fragments ? source.find_fp8(weights.path(own.name))
+                                                    : nullptr;
     if (const TensorInfo* info = source.find(weights.path(own.name))) own.blocks = info->blocks;
     rows_ += own.rows.count;
     parts_.push_back(std::move(own));
   }
 }
 
-std::optional<FragmentForm> IntWeights::form() const {
+std::optional<FragmentForm> FragmentWeights::form() const {
   const Numerics& numerics = weights_.numerics();
-  if (!numerics.int_fragments || numerics.gemm() != DType::kBF16 || columns_.count == 0 ||
-      rows_ == 0)
+  if ((!numerics.int_fragments && !numerics.fp8_fragments) || numerics.gemm() != DType::kBF16 ||
+      columns_.count == 0 || rows_ == 0)
     return {};
-  const bool rounds = numerics.quantization == Format::kInt8 ||
-                      numerics.quantization == Format::kInt4 ||
-                      numerics.quantization == Format::kInt4Zero;
+  const bool rounds = numerics.quantization.has_value();
   const auto all = [&](auto&& test) { return std::ranges::all_of(parts_, test); };
   const bool stored = !rounds && all([](const Part& part) { return part.stored != nullptr; }),
-             blocks = !rounds && numerics.keep_blocks && all([&](const Part& part) {
-               return part.blocks && part.blocks == parts_.front().blocks &&
-                      (part.blocks == BlockType::kQ8_0 || part.blocks == BlockType::kQ4_0);
-             });
+             blocks = !rounds && numerics.int_fragments && numerics.keep_blocks &&
+                      all([&](const Part& part) {
+                        return part.blocks && part.blocks == parts_.front().blocks &&
+                               (part.blocks == BlockType::kQ8_0 || part.blocks == BlockType::kQ4_0);
+                      });
   if (!stored && !blocks && !rounds) return {};
   FragmentForm form;
   if (columns_.count % 8 != 0)
@@ -92,7 +93,7 @@ std::optional<FragmentForm> IntWeights::form() const {
   return form;
 }
 
-std::optional<ops::Weight> IntWeights::load() const {
+std::optional<ops::Weight> FragmentWeights::load() const {
   const std::optional<FragmentForm> form = this->form();
   if (!form) return {};
   if (!form->reason.empty()) {
@@ -125,8 +126,8 @@ std::optional<ops::Weight> IntWeights::load() const {
   return w;
 }
 
-void IntWeights::add_stored(const ops::Weight& w, const Part& part,
-                            const ColumnOrder& order) const {
+void FragmentWeights::add_stored(const ops::Weight& w, const Part& part,
+                                 const ColumnOrder& order) const {
   const WeightSource& source = weights_.loader_->source_;
   const std::int64_t piece = piece_rows(all_columns_);
   for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
@@ -146,7 +147,7 @@ void IntWeights::add_stored(const ops::Weight& w, const Part& part,
   }
 }
 
-void IntWeights::add_blocks(const ops::Weight& w, const Part& part) const {
+void FragmentWeights::add_blocks(const ops::Weight& w, const Part& part) const {
   const std::int64_t piece = piece_rows(all_columns_);
   for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
     const std::int64_t count = std::min(piece, part.rows.count - begin);
@@ -188,7 +189,7 @@ void IntWeights::add_blocks(const ops::Weight& w, const Part& part) const {
   }
 }
 
-void IntWeights::add_numbers(const ops::Weight& w, const Part& part) const {
+void FragmentWeights::add_numbers(const ops::Weight& w, const Part& part) const {
   const std::int64_t piece = piece_rows(all_columns_);
   for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
     const std::int64_t count = std::min(piece, part.rows.count - begin);

@@ -1,0 +1,59 @@
+#include "engine/rank_choice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "distributed/shared_region.h"
+
+namespace sluice {
+namespace {
+
+// What `num_ranks` cannot share; empty: nothing.
+std::string undivided(const ModelConfig& config, int num_ranks) {
+  const auto what = [&](int extent, std::string_view name) {
+    return extent % num_ranks == 0
+               ? std::string()
+               : fmt::format("{} {} cannot be shared equally by {} ranks", extent, name, num_ranks);
+  };
+  std::vector<std::string> problems;
+  bool attends = false, is_dense = false, has_experts = false;
+  for (int i = 0; i < config.num_layers; ++i) {
+    const LayerConfig layer = config.layer(i);
+    (layer.is_moe ? has_experts : is_dense) = true;
+    if (layer.recurrent) continue;
+    attends = true;
+    const int kv_heads = config.kv_heads_of(i);
+    if (!config.mla && kv_heads > 0 && num_ranks % kv_heads != 0)
+      problems.push_back(what(kv_heads, "key heads"));
+  }
+  if (attends) problems.push_back(what(config.num_heads, "attention heads"));
+  if (is_dense) problems.push_back(what(config.intermediate_size, "columns of an MLP"));
+  if (has_experts) {
+    problems.push_back(what(config.moe->moe_intermediate_size, "columns of an expert"));
+    problems.push_back(
+        what(config.moe->shared_expert_intermediate_size, "columns of the shared experts"));
+  }
+  const auto first = std::ranges::find_if(problems, [](const auto& p) { return !p.empty(); });
+  return first == problems.end() ? "" : *first;
+}
+
+}  // namespace
+
+std::string sharing_refusal(const ModelConfig& config, int num_ranks) {
+  if (num_ranks == 1) return "";
+  if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
+  if (config.recurrent && config.intermediate_size == 0 && !config.moe)
+    return "all layers are recurrent, and every rank would compute them whole; leave it out";
+  const std::string problem = undivided(config, num_ranks);
+  if (problem.empty()) return "";
+  std::vector<int> would;
+  for (int other = 2; other <= kMaxRanks; ++other)
+    if (undivided(config, other).empty()) would.push_back(other);
+  return would.empty() ? fmt::format("{}, and no other number divides the model", problem)
+                       : fmt::format("{}; --tp-size {} would do", problem,
+                                     fmt::join(would.begin(), would.end(), ", "));
+}
+
+}  // namespace sluice

@@ -1,0 +1,14 @@
+// Whether the parts of a model can be shared by a number of ranks.
+#pragma once
+
+#include <string>
+
+#include "config/model_config.h"
+
+namespace sluice {
+
+// Empty: `num_ranks` can share the model's matrices. Else what stands against it, and which numbers
+// would do, as the end of a sentence: "24 attention heads cannot ...; --tp-size 2, 3 or 4 would".
+std::string sharing_refusal(const ModelConfig& config, int num_ranks);
+
+}  // namespace sluice

@@ -1,0 +1,181 @@
+#include "engine/rank_process.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <optional>
+
+#include "base/build.h"
+#include "base/byte_stream.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "engine/model_choice.h"
+#include "runtime/agreement.h"
+
+namespace sluice {
+namespace {
+
+// What a rank is told first.
+struct Hello {
+  int rank = 0;
+  std::string directory;
+  Options options;
+};
+
+// Options as names and texts, as a command line has them. What the engine's process does alone
+// stays there: secrets, traces, logs of its progress.
+void write_hello(const Options& options, const std::string& directory, int rank, ByteWriter& out) {
+  out.text(kVersion);
+  out.value(std::int32_t{rank});
+  out.value(std::int32_t{options.steps_in_flight});
+  out.text(directory);
+  const std::vector<GivenOption> given = given_options(options);
+  out.value(std::uint64_t{given.size()});
+  for (const GivenOption& one : given) {
+    out.text(one.row->name);
+    out.text(one.text);
+  }
+}
+
+Hello read_hello(const Message& message) {
+  check(message.kind == static_cast<std::uint32_t>(RankMessage::kHello),
+        "the first message to a rank is of kind {}", message.kind);
+  ByteReader in(message.bytes);
+  const std::string version = in.text();
+  require(version == kVersion, "the engine is version {}, and a rank is version {}", version,
+          kVersion);
+  Hello hello;
+  hello.rank = in.value<std::int32_t>();
+  const auto steps_in_flight = in.value<std::int32_t>();
+  hello.directory = in.text();
+  set_log_level(LogLevel::kError);  // the engine has said all that there is to say about options
+  for (std::size_t left = in.count(2 * sizeof(std::uint64_t)); left > 0; --left) {
+    const std::string name = in.text();
+    set_option(hello.options, name, in.text());
+  }
+  in.expect_end();
+  hello.options.steps_in_flight = steps_in_flight;
+  hello.options.trace.clear();
+  return hello;
+}
+
+// How long a rank looks for the others before it sleeps: not at all where threads outnumber
+// processors.
+int spin_us(const ServingPlan& plan, const Machine& machine, int num_ranks) {
+  const bool all_run = plan.runner.placement.num_threads * num_ranks <= machine.num_threads;
+  return all_run ? SharedMemoryCommunicator::kSpinUs : 0;
+}
+
+void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket) {
+  const Options& options = hello.options;
+  set_log_level(std::max(options.log_level, LogLevel::kWarning));
+  const Machine machine = read_machine(serving_device(options, hello.rank), hello.rank);
+  const ModelConfig config = read_model_config(options, hello.directory);
+  const ServingPlan plan = resolve_or_throw(options, config, machine);
+  const WeightSource source = open_weights(plan, config, hello.directory);
+  RankCommunicators communicators(region, hello.rank, machine, plan);
+  require_same_model(communicators.get(), config, source, plan);
+  const RunnerOptions& wanted = plan.runner;
+  const StartupReport quiet = [](const std::string&, double, const std::string&) {};
+  auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
+                                     &communicators.get());
+  communicators.bind(rank->stream());
+  std::unique_ptr<Model> model = load_rank_model(*rank, wanted, config, source, quiet);
+  ModelRunner runner(wanted, config, std::move(rank), std::move(model), quiet);
+  run_steps(socket, region, hello.rank, runner, plan.scheduler.max_steps_in_flight);
+}
+
+}  // namespace
+
+std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
+                                         RankEntry entry) {
+  if (!entry) entry = run_program({"/proc/self/exe", std::string(kRankVerb)});
+  auto ranks = std::make_unique<RemoteRanks>(
+      std::make_unique<RankProcesses>(options.tp_size, std::move(entry)));
+  for (int rank = 1; rank < options.tp_size; ++rank) {
+    ByteWriter hello;
+    write_hello(options, directory, rank, hello);
+    ranks->greet(rank, hello.bytes());
+  }
+  return ranks;
+}
+
+int run_rank() {
+  std::optional<SharedRegion> region;
+  std::string name = "a rank";
+  try {
+    region.emplace(SharedRegion::attach(kRankRegionFd));
+    MessageSocket socket(kRankSocketFd);
+    Message message;
+    if (!socket.receive(message)) return 0;
+    const Hello hello = read_hello(message);
+    require(hello.rank > 0 && hello.rank < region->size(), "rank {} of {}", hello.rank,
+            region->size());
+    name = fmt::format("rank {}", hello.rank);
+    const RankGuard guard(*region, hello.rank);
+    serve_steps(hello, *region, socket);
+    return 0;
+  } catch (const Error& error) {
+    // A failure that another rank has said is in the region already.
+    if (region) region->fail(error.kind(), fmt::format("{}: {}", name, error.what()));
+    if (!region)
+      fmt::print(stderr, "error: {} (the engine starts its ranks itself)\n", error.what());
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    if (region) region->fail(ErrorKind::kNoResources, name + ": out of memory");
+    return exit_code(ErrorKind::kNoResources);
+  } catch (const std::exception& error) {
+    if (region) region->fail(ErrorKind::kFatal, fmt::format("{}: {}", name, error.what()));
+    return exit_code(ErrorKind::kFatal);
+  }
+}
+
+WeightSource open_weights(const ServingPlan& plan, const ModelConfig& config,
+                          const std::string& directory) {
+  const Loading& loading = plan.loading;
+  WeightSource source =
+      loading.dummy ? WeightSource::dummy(loading.seed, config.initializer_range)
+                    : WeightSource::checkpoint(directory, {.format = loading.format,
+                                                           .quantization = config.quantization});
+  if (loading.check_weights) {
+    source.check_storages();
+    source.check_finite();
+  }
+  return source;
+}
+
+RankCommunicators::RankCommunicators(SharedRegion& region, int rank, const Machine& machine,
+                                     const ServingPlan& plan)
+    : host_(region, rank, spin_us(plan, machine, region.size())) {
+  if (machine.device.kind == DeviceKind::kCuda)
+    gpu_ = std::make_unique<NcclCommunicator>(host_, machine.device);
+}
+
+Communicator& RankCommunicators::get() {
+  if (gpu_) return *gpu_;
+  return host_;
+}
+
+void RankCommunicators::bind(const Stream& stream) {
+  if (gpu_) gpu_->bind(stream);
+}
+
+void require_same_model(Communicator& communicator, const ModelConfig& config,
+                        const WeightSource& source, const ServingPlan& plan) {
+  std::uint64_t hash = hash_bytes(config.architecture);
+  for (const int number : {config.num_layers, config.hidden_size, config.vocab_size,
+                           config.num_heads, config.num_kv_heads, config.intermediate_size})
+    hash = hash_combine(hash, static_cast<std::uint64_t>(number));
+  require_agreement(communicator, "configuration", hash);
+  hash = source.total_bytes();
+  for (const std::string& name : source.names()) hash = hash_bytes(name, hash);
+  require_agreement(communicator, "checkpoint", hash);
+  const Limits& limits = plan.runner.limits;
+  hash = hash_combine(static_cast<std::uint64_t>(limits.max_running_requests),
+                      static_cast<std::uint64_t>(limits.max_step_tokens));
+  hash = hash_combine(hash, static_cast<std::uint64_t>(plan.context_length()));
+  hash = hash_combine(hash, static_cast<std::uint64_t>(plan.numerics().compute));
+  require_agreement(communicator, "options", hash);
+}
+
+}  // namespace sluice

@@ -1,0 +1,39 @@
+#include "engine/rank_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/load_config.h"
+
+namespace sluice {
+namespace {
+
+ModelConfig config_of(const std::string& model) {
+  return load_model_config(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model);
+}
+
+TEST(RankChoice, SaysWhatDoesNotDivideAndWhatWould) {
+  ModelConfig config = config_of("qwen3");
+  config.num_heads = 24;
+  config.num_kv_heads = 8;
+  config.intermediate_size = 96;
+  EXPECT_EQ(sharing_refusal(config, 1), "");
+  EXPECT_EQ(sharing_refusal(config, 4), "");
+  EXPECT_EQ(sharing_refusal(config, 24), "") << "three ranks have one KV head each";
+  EXPECT_EQ(sharing_refusal(config, 5),
+            "8 key heads cannot be shared equally by 5 ranks; --tp-size 2, 4, 8, 24 would do");
+  config.num_heads = 25;
+  config.num_kv_heads = 1;
+  EXPECT_EQ(sharing_refusal(config, 2),
+            "25 attention heads cannot be shared equally by 2 ranks, and no other number divides "
+            "the model");
+}
+
+TEST(RankChoice, CountsExpertsAndLatents) {
+  ModelConfig config = config_of("deepseek-v2-lite");
+  EXPECT_EQ(sharing_refusal(config, 2), "");
+  config.moe->moe_intermediate_size = 33;
+  EXPECT_NE(sharing_refusal(config, 2).find("33 columns of an expert"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,46 @@
+#include "ops/ranks.h"
+
+#include <algorithm>
+
+#include "ops/arguments.h"
+#include "ops/dispatch.h"
+#include "ops/elementwise.h"
+#include "tensor/format.h"
+
+namespace sluice::ops {
+
+void gather_columns(Context& ctx, const Tensor& x, const Tensor& out) {
+  const std::int64_t size = ctx.communicator == nullptr ? 1 : ctx.communicator->size();
+  expect(ctx, "gather_columns x", x, {-1, -1}, kFloat);
+  expect(ctx, "gather_columns out", out, {x.dim(0), size * x.dim(1)}, kFloat);
+  check(x.dense() && out.dense(), "gather_columns: {} or {} has gaps", x, out);
+  if (!runs(ctx)) return;
+  // [ranks, M, N]: a rank's columns of all rows.
+  Tensor by_rank = out;
+  by_rank.rank = 3;
+  by_rank.shape = {size, x.dim(0), x.dim(1)};
+  by_rank.stride = {x.dim(1), out.dim(1), 1};
+  ctx.communicator->all_gather(x, by_rank);
+}
+
+void embedding_of_share(Context& ctx, const Tensor& ids, const Weight& table,
+                        std::int64_t first_row, const Tensor& out) {
+  check(ctx.device.kind == DeviceKind::kCpu, "a share of an embedding on a GPU");
+  const std::int64_t rows = table.is_row_major() ? table.data.dim(0) : table.rows;
+  Arena::Scope scope(*ctx.arena);
+  const Tensor own = ctx.arena->take(DType::kI32, {ids.dim(0)});
+  const auto is_own = [&](std::int64_t t) {
+    const std::int64_t row = ids.ptr<std::int32_t>()[t] - first_row;
+    return row >= 0 && row < rows;
+  };
+  if (runs(ctx))
+    for (std::int64_t t = 0; t < ids.dim(0); ++t)
+      own.ptr<std::int32_t>()[t] =
+          is_own(t) ? static_cast<std::int32_t>(ids.ptr<std::int32_t>()[t] - first_row) : 0;
+  embedding(ctx, own, table, out);
+  if (!runs(ctx)) return;
+  for (std::int64_t t = 0; t < ids.dim(0); ++t)
+    if (!is_own(t)) std::fill_n(out.at(t).ptr<float>(), out.dim(1), 0.0f);
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,22 @@
+// What the ranks that share a model exchange, beside the sums of row-parallel products
+// (sum_over_ranks in ops/gemm.h).
+#pragma once
+
+#include "kernels/types/weight.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// out := the columns of all ranks side by side, in rank order.
+void gather_columns(Context& ctx, const Tensor& x,  // [M, N] f32, dense
+                    const Tensor& out);             // [M, ranks * N] f32, dense
+
+// Token embedding where `table` has the rows [first_row, first_row + V) of a larger one, of which
+// each rank has some: ids outside give zeros, so that the sum over the ranks is the embedding. On a
+// CPU.
+void embedding_of_share(Context& ctx, const Tensor& ids,  // [T] int32
+                        const Weight& table,              // [V, H] in any layout
+                        std::int64_t first_row,
+                        const Tensor& out);  // [T, H] f32
+
+}  // namespace sluice::ops

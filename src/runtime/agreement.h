@@ -1,0 +1,20 @@
+// What the ranks that share a model must agree on before they serve it. Every rank makes the same
+// calls.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/memory_plan.h"
+#include "tensor/communicator.h"
+
+namespace sluice {
+
+// Error{kBadInput} on every rank where one has another `hash` of `what` ("the weights").
+void require_agreement(Communicator& communicator, std::string_view what, std::uint64_t hash);
+
+// The request that fits every rank: the largest needs, and the least memory. `num_sharers` ranks
+// take theirs from the same device. Ranks that plan from it have the same pages.
+MemoryRequest agreed_request(Communicator& communicator, int num_sharers, MemoryRequest request);
+
+}  // namespace sluice

@@ -1,0 +1,133 @@
+#include "runtime/remote_ranks.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "batch/step_message.h"
+
+namespace sluice {
+namespace {
+
+// A rank looks for the next step for so long before it sleeps: the first rank plans meanwhile.
+constexpr int kSpinUs = 200;
+
+bool wants_masks(const Step& step) {
+  return std::ranges::any_of(step.dp, [](const Batch& batch) {
+    return std::ranges::any_of(batch.logit_rows, [](const LogitRow& row) { return row.has_mask; });
+  });
+}
+
+std::uint64_t hash_result(const BatchResult& result) {
+  std::uint64_t hash = 0;
+  for (const auto* list : {&result.token_offsets, &result.tokens, &result.drafts})
+    hash = hash_span(std::span<const std::int32_t>(*list), hash);
+  return hash_span(std::span<const std::uint8_t>(result.failed), hash);
+}
+
+}  // namespace
+
+RemoteRanks::RemoteRanks(std::unique_ptr<RankProcesses> processes)
+    : processes_(std::move(processes)),
+      num_compared_(static_cast<std::size_t>(processes_->size()) - 1) {}
+
+void RemoteRanks::send(int rank, RankMessage kind, std::span<const std::byte> bytes) {
+  region().check();
+  if (processes_->socket(rank).send(static_cast<std::uint32_t>(kind), bytes)) return;
+  const RankFailure why = processes_->failure_soon();
+  throw Error(why.kind, why.text);
+}
+
+void RemoteRanks::send_to_all(RankMessage kind) {
+  for (int rank = 1; rank < processes_->size(); ++rank) send(rank, kind, message_.bytes());
+}
+
+void RemoteRanks::launch(const Step& step) {
+  message_.clear();
+  write_step(step, message_);
+  send_to_all(RankMessage::kStep);
+}
+
+void RemoteRanks::sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs) {
+  if (inputs.empty()) return;
+  message_.clear();
+  message_.value(step_id);
+  write_sample_inputs(inputs, message_);
+  send_to_all(RankMessage::kSample);
+}
+
+void RemoteRanks::collected(const BatchResult& result) {
+  region().check();  // else the result may be made of what a dead rank left
+  chosen_.push_back(hash_result(result));
+  ++num_chosen_;
+  check(chosen_.size() < SharedRegion::kKeptResults, "a rank is {} steps behind", chosen_.size());
+  const auto first = num_chosen_ - static_cast<std::uint32_t>(chosen_.size());
+  std::uint32_t slowest = num_chosen_;
+  for (std::size_t i = 0; i < num_compared_.size(); ++i) {
+    const int rank = static_cast<int>(i) + 1;
+    std::uint32_t& next = num_compared_[i];
+    for (; next < num_chosen_; ++next) {
+      const std::optional<std::uint64_t> theirs = region().result(rank, next);
+      if (!theirs) break;
+      if (*theirs != chosen_[next - first])
+        give_up(fmt::format("ranks 0 and {} chose different tokens", rank));
+    }
+    slowest = std::min(slowest, next);
+  }
+  chosen_.erase(chosen_.begin(), chosen_.begin() + (slowest - first));
+}
+
+void RemoteRanks::give_up(const std::string& why) {
+  region().fail(ErrorKind::kFatal, why);
+  const std::optional<RankFailure> first = region().failure();
+  throw Error(first ? first->kind : ErrorKind::kFatal, first ? first->text : why);
+}
+
+std::string RemoteRanks::failure() const {
+  const std::optional<RankFailure> why = processes_->region().failure();
+  return why ? why->text : "";
+}
+
+void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunner& runner,
+               int depth) {
+  struct Flight {
+    std::unique_ptr<Step> step;  // Pending points into it
+    Pending pending;
+  };
+  std::deque<Flight> flights;
+  std::uint32_t num_results = 0;
+  const auto sample = [&](const SampleInputs& inputs) {
+    runner.sample(flights.back().pending, inputs);
+    while (static_cast<int>(flights.size()) >= depth) {
+      const BatchResult result = runner.collect(std::move(flights.front().pending));
+      region.put_result(rank, num_results++, hash_result(result));
+      flights.pop_front();
+    }
+  };
+  Message message;
+  runner.bind_caller();
+  while (socket.receive(message, kSpinUs)) {
+    ByteReader in(message.bytes);
+    if (message.kind == static_cast<std::uint32_t>(RankMessage::kStep)) {
+      auto step = std::make_unique<Step>(read_step(in));
+      in.expect_end();
+      check(step->dp.size() == 1 && hash_step(*step) == step->hash,
+            "step {} reached the rank with other contents than it was planned with", step->id);
+      Pending pending = runner.launch(step->dp.front());
+      const bool waits = wants_masks(*step);
+      flights.push_back({.step = std::move(step), .pending = std::move(pending)});
+      if (!waits) sample({});
+    } else if (message.kind == static_cast<std::uint32_t>(RankMessage::kSample)) {
+      const auto id = in.value<std::uint64_t>();
+      const std::vector<SampleInputs> inputs = read_sample_inputs(in);
+      in.expect_end();
+      check(!flights.empty() && flights.back().step->id == id && inputs.size() == 1,
+            "step {} is sampled, which was not launched last", id);
+      sample(inputs.front());
+    } else {
+      fail(ErrorKind::kFatal, "a rank was sent a message of kind {}", message.kind);
+    }
+  }
+}
+
+}  // namespace sluice

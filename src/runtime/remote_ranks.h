@@ -1,0 +1,69 @@
+// The steps of the ranks in other processes: what the first rank's process sends, and the loop that
+// does it there.
+//
+//   RemoteRanks others(std::move(processes));   // the first rank's process
+//   others.launch(step);
+//   others.sample(step.id, inputs);
+//   others.collected(result);                   // compares what the ranks chose
+//
+//   run_steps(socket, region, rank, runner, depth);   // a rank's process, until the socket closes
+//
+// The plan of a step is made once. A rank computes its hash anew and compares. A step without masks
+// is sampled by a rank as soon as its forward is done.
+//
+// Errors: Error{kFatal}, or the kind of the rank's own error, once a rank has failed. The thread of
+// the executor calls, but for failure(), which any thread may call.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/byte_stream.h"
+#include "batch/batch.h"
+#include "batch/sample_inputs.h"
+#include "batch/step_result.h"
+#include "distributed/rank_processes.h"
+#include "runtime/model_runner.h"
+
+namespace sluice {
+
+enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample };
+
+class RemoteRanks {
+ public:
+  explicit RemoteRanks(std::unique_ptr<RankProcesses> processes);
+
+  int num_ranks() const { return processes_->size() - 1; }
+  RankProcesses& processes() { return *processes_; }
+  SharedRegion& region() { return processes_->region(); }
+  // The first message, before steps.
+  void greet(int rank, std::span<const std::byte> bytes) { send(rank, RankMessage::kHello, bytes); }
+  void launch(const Step& step);
+  void sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs);
+  // What the first rank chose in the oldest step that was not given yet. A rank may be a step
+  // behind; its choice is then compared at a later call.
+  void collected(const BatchResult& result);
+  // Ends the ranks: a step cannot go on without one of them. Throws the first failure.
+  [[noreturn]] void give_up(const std::string& why);
+  // Why steps fail for good; empty while all ranks are there.
+  std::string failure() const;
+
+ private:
+  void send(int rank, RankMessage kind, std::span<const std::byte> bytes);
+  void send_to_all(RankMessage kind);
+
+  const std::unique_ptr<RankProcesses> processes_;
+  ByteWriter message_;
+  std::vector<std::uint32_t> num_compared_;  // [ranks beside the first]
+  std::deque<std::uint64_t> chosen_;         // hashes of the first rank's results
+  std::uint32_t num_chosen_ = 0;             // with those that are no longer in chosen_
+};
+
+// `depth`: steps in flight. Throws what a step throws.
+void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunner& runner,
+               int depth);
+
+}  // namespace sluice
