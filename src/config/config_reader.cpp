@@ -26,6 +26,8 @@ struct KeyRange {
 constexpr KeyRange kRanges[] = {
     {"vocab_size", true, 1, 1 << 24},
     {"hidden_size", true, 1, kMaxDim},
+    {"target_hidden_size", true, 1, kMaxDim},
+    {"draft_vocab_size", true, 1, 1 << 24},
     {"num_hidden_layers", true, 1, kMaxLayers},
     {"num_attention_heads", true, 1, kMaxHeads},
     {"num_key_value_heads", true, 1, kMaxHeads},

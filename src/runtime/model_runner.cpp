@@ -110,8 +110,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   init_memory_pool();
   init_attention_backend();
   if (DraftModel* draft = model_->draft_model())
-    drafts_ =
-        std::make_unique<DraftRunner>(draft_limits(), *draft, *attention_, ctx_, stream_, logits_);
+    drafts_ = std::make_unique<DraftRunner>(draft_limits(), *draft,
+                                            draft_attention_ ? *draft_attention_ : *attention_,
+                                            ctx_, stream_, logits_);
   report("plan memory", plan.milliseconds(), plan_.describe());
 
   Stopwatch warm;
