@@ -135,8 +135,8 @@ SchedulePolicy policy_of(Checks& checks, const std::string& name) {
 }
 
 // What stands against speculation is said by name.
-SpeculationOptions speculation_of(Checks& checks, const Options& options,
-                                  const ModelConfig& config, bool on_cpu) {
+SpeculationOptions speculation_of(Checks& checks, const Options& options, const ModelConfig& config,
+                                  bool on_cpu) {
   Result<SpeculationOptions> chosen = choose_speculation(options);
   if (!chosen.ok()) {
     checks.fail(chosen.fault());
@@ -159,7 +159,8 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options,
     checks.require(refusal.empty(), option, "--speculative-algorithm {} is refused: {}", name,
                    refusal);
   }
-  const bool has_model = out.method == DraftMethod::kEagle3 || out.method == DraftMethod::kStandalone;
+  const bool has_model =
+      out.method == DraftMethod::kEagle3 || out.method == DraftMethod::kStandalone;
   checks.require(options.tp_size == 1 || (on_cpu && !has_model), option,
                  "--speculative-algorithm {} and --tp-size {} exclude each other here: several "
                  "ranks draft with NGRAM and NEXTN, on a CPU; leave one out",

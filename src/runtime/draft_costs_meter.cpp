@@ -11,7 +11,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int32_t kPromptTokens = 16;
 // All rows lie in one page; on a CPU more rows cost what the line through fewer says.
-constexpr int kMostRows = static_cast<int>(kPageSize) - kPromptTokens, kMostRowsOnCpu = 8;
+constexpr int kMaxRows = static_cast<int>(kPageSize) - kPromptTokens, kMaxRowsOnCpu = 8;
 constexpr int kTries = 3;
 
 class Meter {
@@ -67,7 +67,7 @@ class Meter {
 
 DraftCosts measure_draft_costs(ModelRunner& runner, int max_rows, int max_drafts) {
   const bool on_cpu = runner.context().device.kind == DeviceKind::kCpu;
-  const int most = std::min(max_rows, on_cpu ? kMostRowsOnCpu : kMostRows);
+  const int most = std::min(max_rows, on_cpu ? kMaxRowsOnCpu : kMaxRows);
   Meter meter(runner);
   DraftCosts costs;
   for (int rows = 1; rows <= most; rows *= 2) costs.steps.push_back({rows, meter.seconds(rows, 0)});

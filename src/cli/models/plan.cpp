@@ -45,7 +45,7 @@ struct Plan {
   std::int64_t memory_bytes = 0;
   bool supposed = false;   // memory_bytes was given
   bool is_at_hub = false;  // the model is of the hub, not a directory here
-  DraftSize draft;  // within the question
+  DraftSize draft;         // within the question
   FitQuestion question;
   Fit answer;
   std::string command;

@@ -31,8 +31,9 @@ TEST(ToolSchemas, StringsAreFoundWhereverTheyAreStated) {
                        "string"}}}}})")
                 .typed_value("t", "z", "1"),
             "\"1\"");
-  EXPECT_EQ(schemas_of(R"({"additionalProperties": {"type": "string"}})").typed_value("t", "z", "1"),
-            "\"1\"");
+  EXPECT_EQ(
+      schemas_of(R"({"additionalProperties": {"type": "string"}})").typed_value("t", "z", "1"),
+      "\"1\"");
 }
 
 // A hundred references to a schema that has a hundred, and so on.
