@@ -1,4 +1,4 @@
-// Sources: the EAGLE repository (model/cnets.py), SpecForge and speculators; arXiv 2503.01840.
+// Sources: the EAGLE repository, SpecForge and speculators; arXiv 2503.01840.
 #include "models/eagle3.h"
 
 #include <algorithm>
