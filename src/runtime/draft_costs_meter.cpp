@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
+#include <utility>
+#include <vector>
 
 namespace sluice {
 namespace {
@@ -12,9 +15,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMaxRows = 512, kMaxRowsOnCpu = 32, kMaxSequencesOnCpu = 8;
 // The first large step that is measured on a CPU, which need not be the largest.
 constexpr int kFirstRowsOnCpu = 8;
-constexpr int kTries = 5;
-constexpr double kBudget_s = 1.0;  // behind it, only what must be known is measured
-constexpr double kLong_s = 0.1;    // a step of a CPU that one run tells
+constexpr int kMaxRounds = 8;
+constexpr double kBudget_s = 0.8;  // behind it, only what must be known is measured
 
 class Meter {
  public:
@@ -29,33 +31,53 @@ class Meter {
     run(batch);
   }
 
-  double spent_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  // Of a decode step, and of the drafts behind it.
-  double plain_s(int sequences, int drafts = 0) {
-    Batch batch = plain(sequences);
-    batch.max_drafts = drafts;
-    return seconds(batch);
+  bool has_time() const {
+    return std::chrono::duration<double>(Clock::now() - start_).count() < kBudget_s;
   }
-  // Of a step of so many rows of as few sequences as hold them, each within a page.
-  double check_s(int rows) {
+  // A decode step, and the drafts behind it.
+  Batch plain(int sequences, int drafts = 0) const {
+    Batch batch = empty(ForwardMode::kDecode);
+    batch.max_drafts = drafts;
+    for (int i = 0; i < sequences; ++i) add(batch, i, 1);
+    return batch;
+  }
+  // A step of so many rows of as few sequences as hold them, each within a page.
+  Batch check(int rows) const {
     Batch batch = empty(ForwardMode::kTargetVerify);
     for (int left = rows, i = 0; left > 0; left -= kPageSize, ++i)
       add(batch, i, std::min<int>(left, kPageSize));
-    return seconds(batch);
+    return batch;
   }
+  // The number of a step that is measured from now on. Its first run may load kernels and record
+  // graphs; on a CPU, where it does not, it counts where there is no time for another.
+  std::size_t measure(Batch batch) {
+    steps_.push_back({std::move(batch), std::numeric_limits<double>::infinity()});
+    Step& step = steps_.back();
+    const double first = run(step.batch);
+    step.seconds = on_cpu_ && !has_time() ? first : run(step.batch);
+    return steps_.size() - 1;
+  }
+  // Steps in turn, so that what disturbs the machine for a while disturbs not all runs of one.
+  void measure_again() {
+    for (int round = 0; round < kMaxRounds; ++round)
+      for (Step& step : steps_) {
+        if (!has_time()) return;
+        step.seconds = std::min(step.seconds, run(step.batch));
+      }
+  }
+  double seconds(std::size_t step) const { return steps_[step].seconds; }
 
  private:
+  struct Step {
+    Batch batch;
+    double seconds = 0;  // the shortest run
+  };
   Batch empty(ForwardMode mode) const {
     Batch batch;
     batch.mode = mode;
     batch.max_drafts = 0;
     batch.groups.resize(runner_.groups().size());
     for (PageRows& rows : batch.groups) rows.offsets = {0};
-    return batch;
-  }
-  Batch plain(int sequences) const {
-    Batch batch = empty(ForwardMode::kDecode);
-    for (int i = 0; i < sequences; ++i) add(batch, i, 1);
     return batch;
   }
   // A sequence whose first rows these are: nothing is read that the step does not write.
@@ -76,14 +98,6 @@ class Meter {
           {.item = i, .row = first_row + k, .position = k + 1, .sample = true});
   }
 
-  // The shortest of some tries.
-  double seconds(const Batch& batch) {
-    double best = run(batch);  // may load kernels and record graphs
-    if (on_cpu_ && best > kLong_s) return best;
-    best = run(batch);
-    for (int i = 1; i < kTries && spent_s() < kBudget_s; ++i) best = std::min(best, run(batch));
-    return best;
-  }
   double run(const Batch& batch) {
     const Clock::time_point start = Clock::now();
     Pending pending = runner_.launch(batch);
@@ -95,23 +109,23 @@ class Meter {
   ModelRunner& runner_;
   const bool on_cpu_;
   const Clock::time_point start_ = Clock::now();
+  std::vector<Step> steps_;
 };
 
-void insert(CostLine& line, int rows, double seconds) {
-  const auto at = std::ranges::lower_bound(line.points, rows, {}, &CostLine::Point::rows);
-  if (at == line.points.end() || at->rows != rows) line.points.insert(at, {rows, seconds});
+// Steps of a line, by rows.
+using Line = std::map<int, std::size_t>;
+
+CostLine line_of(const Meter& meter, const Line& steps) {
+  CostLine line;
+  for (const auto& [rows, step] : steps) line.points.push_back({rows, meter.seconds(step)});
+  return line;
 }
 
-// What `drafts` of them cost behind a plain step of each number of sequences.
-void measure_passes(Meter& meter, std::initializer_list<int> sequences, int drafts,
-                    DraftCosts& costs) {
-  for (const int n : sequences) {
-    const double one = meter.plain_s(n, 1);
-    const double first = std::max(0.0, one - costs.plain.at(n));
-    insert(costs.first_pass, n, first);
-    insert(costs.next_pass, n,
-           drafts > 1 ? std::max(0.0, meter.plain_s(n, drafts) - one) / (drafts - 1) : first);
-  }
+// More rows cost no less, and what disturbs a run only makes it longer: so no point lies above
+// those behind it.
+void make_ascending(CostLine& line) {
+  for (std::size_t i = line.points.size(); i-- > 1;)
+    line.points[i - 1].seconds = std::min(line.points[i - 1].seconds, line.points[i].seconds);
 }
 
 }  // namespace
@@ -128,22 +142,45 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
   DraftCosts costs;
   if (sequences < 1 || rows < 2) return costs;
   Meter meter(runner, sequences);
-  const int many = on_cpu ? std::min(rows, kFirstRowsOnCpu) : rows;
-  insert(costs.plain, 1, meter.plain_s(1));
-  insert(costs.checks, 2, meter.check_s(2));
-  if (many > 2) insert(costs.checks, many, meter.check_s(many));
-  if (sequences > 1) insert(costs.plain, sequences, meter.plain_s(sequences));
-  if (limits.max_drafts > 0) measure_passes(meter, {1, sequences}, limits.max_drafts, costs);
-  for (int n = 2; n < std::max(sequences, rows) && meter.spent_s() < kBudget_s; n *= 2) {
-    if (n < sequences) insert(costs.plain, n, meter.plain_s(n));
-    if (n > 2 && n < rows) insert(costs.checks, n, meter.check_s(n));
+  Line plain, checks, one_draft, all_drafts;
+  const auto add_plain = [&](int n) { plain.emplace(n, meter.measure(meter.plain(n))); };
+  const auto add_check = [&](int n) { checks.emplace(n, meter.measure(meter.check(n))); };
+  add_plain(1);
+  add_check(2);
+  if (rows > 2) add_check(on_cpu ? std::min(rows, kFirstRowsOnCpu) : rows);
+  if (sequences > 1) add_plain(sequences);
+  if (limits.max_drafts > 0)
+    for (const int n : {1, sequences}) {
+      if (one_draft.contains(n)) continue;
+      one_draft.emplace(n, meter.measure(meter.plain(n, 1)));
+      all_drafts.emplace(n, meter.measure(meter.plain(n, limits.max_drafts)));
+    }
+  for (int n = 2; n < std::max(sequences, rows); n *= 2) {
+    if (meter.has_time() && !plain.contains(n) && n < sequences) add_plain(n);
+    if (meter.has_time() && !checks.contains(n) && n < rows) add_check(n);
   }
-  if (costs.checks.points.back().rows < rows && meter.spent_s() < kBudget_s)
-    insert(costs.checks, rows, meter.check_s(rows));
-  if (costs.checks.points.size() < 2) insert(costs.checks, 1, costs.plain.points.front().seconds);
-  // Behind the most sequences of a step there are chunks of prompts, which are rows as well.
+  if (meter.has_time() && !checks.contains(rows)) add_check(rows);
+  meter.measure_again();
+
+  costs.checks = line_of(meter, checks);
+  make_ascending(costs.checks);
+  costs.plain = line_of(meter, plain);
+  // A plain step of one sequence costs no more than one with a draft. Behind the most sequences of
+  // a step there are chunks of prompts, which are rows as well.
   for (const CostLine::Point& point : costs.checks.points)
     if (point.rows > costs.plain.points.back().rows) costs.plain.points.push_back(point);
+  make_ascending(costs.plain);
+  CostLine::Point& alone = costs.plain.points.front();
+  alone.seconds = std::min(alone.seconds, costs.checks.points.front().seconds);
+  if (costs.checks.points.size() < 2)
+    costs.checks.points.insert(costs.checks.points.begin(), alone);
+  for (const auto& [n, step] : one_draft) {
+    const double one = meter.seconds(step), all = meter.seconds(all_drafts.at(n)),
+                 first = std::max(0.0, one - costs.plain.at(n));
+    costs.first_pass.points.push_back({n, first});
+    costs.next_pass.points.push_back(
+        {n, limits.max_drafts > 1 ? std::max(0.0, all - one) / (limits.max_drafts - 1) : first});
+  }
   return costs;
 }
 

@@ -53,7 +53,8 @@ class DraftController {
   }
 
   static constexpr double kMemoryOfOne = 0.85, kMemoryOfAll = 0.99;
-  static constexpr double kFirstChance = 0.5;
+  static constexpr double kFirstChance = 0.8;
+  static constexpr int kProbe = 1;  // drafts of a sequence that is asked whether they pay again
   static constexpr double kWeightOfFirst = 2, kWeightOfAll = 3;
 
  private:
@@ -62,7 +63,7 @@ class DraftController {
   int steps_without_ = 0, wait_ = kFirstWait;
   std::vector<double> right_;  // of each offer: the chance that all its drafts so far are
 
-  static constexpr int kFirstWait = 32, kLongestWait = 512;
+  static constexpr int kFirstWait = 8, kLongestWait = 512;
 };
 
 }  // namespace sluice

@@ -140,7 +140,7 @@ struct Trial {
     for (int i = 0; i < steps; ++i) {
       Offers offers = {{controller.chance(seen), 7}};
       int drafts = controller.choose(offers, 0, 7);
-      if (drafts == 0 && controller.probes()) drafts = 2;
+      if (drafts == 0 && controller.probes()) drafts = DraftController::kProbe;
       int accepted = 0;
       while (accepted < drafts && std::uniform_real_distribution<>(0, 1)(random) < chance)
         ++accepted;
@@ -187,12 +187,12 @@ TEST(DraftController, ProbesMoreSeldomWhileNothingIsRight) {
     while (!controller.probes()) ++steps;
     return steps;
   };
-  EXPECT_EQ(steps_to_probe(), 32);
-  EXPECT_EQ(steps_to_probe(), 64);
+  EXPECT_EQ(steps_to_probe(), 8);
+  EXPECT_EQ(steps_to_probe(), 16);
   for (int i = 0; i < 10; ++i) steps_to_probe();
   EXPECT_EQ(steps_to_probe(), 512);
   controller.add(2, 1);
-  EXPECT_EQ(steps_to_probe(), 32);
+  EXPECT_EQ(steps_to_probe(), 8);
   // All of a probe's drafts were right: the next step probes, too.
   controller.add(2, 2);
   EXPECT_EQ(steps_to_probe(), 1);

@@ -3,13 +3,6 @@
 #include "scheduler/dp_scheduler.h"
 
 namespace sluice {
-namespace {
-
-// A sequence that is asked whether drafts pay again gets so many.
-constexpr int kProbe = 2;
-
-}  // namespace
-
 // Drafts behind the decode rows of the step: those that pay, and have room.
 void DpScheduler::plan_drafts() {
   const int most = max_drafts_of_step();
@@ -29,7 +22,7 @@ void DpScheduler::plan_drafts() {
     // Another sequence each time.
     std::size_t i = num_probes_++ % decodes_.size();
     while (decodes_[i].sequence->drafts.empty()) i = (i + 1) % decodes_.size();
-    offers_[i].drafts = kProbe;
+    offers_[i].drafts = DraftController::kProbe;
   }
   int drafts = 0;
   for (std::size_t i = 0; i < decodes_.size(); ++i) {
@@ -94,7 +87,7 @@ int DpScheduler::choose_next_drafts() {
   if (chosen > 0 || !prefills_.empty()) return std::max(chosen, 1);
   if (most == 0 || !draft_controller_.probes()) return 0;
   probes_next_ = true;
-  return std::min(kProbe, most);
+  return DraftController::kProbe;
 }
 
 // Where the slots end that a draft fills behind a step that ends at `end`.

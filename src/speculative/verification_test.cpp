@@ -125,7 +125,8 @@ TEST(Verification, EqualsRecordedVerdicts) {
   std::stringstream text;
   text << std::ifstream(file).rdbuf();
   int trees = 0, chains = 0;
-  for (const Json& one : parse_json_or_throw(text.str(), "verify.json")["cases"]) {
+  const Json reference = parse_json_or_throw(text.str(), "verify.json");
+  for (const Json& one : reference["cases"]) {
     SCOPED_TRACE(one["number"].get<int>());
     const Floats coins = one["coins"], target = rows_of(one["target_probs"]);
     const float last = one["coin_final"];
