@@ -84,7 +84,7 @@ FEATURES = [
     Row("Chat, completions, streaming, `n`, log-probabilities", YES, YES, "stream-interval"),
     Row("Structured output: JSON Schema, regex, EBNF, structural tags", YES, YES, ""),
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
-    Row("Speculative decoding: prompt look-up, MTP layers, EAGLE-3, small models (`--speculative-algorithm`)", YES, YES,
+    Row("Speculative decoding: prompt look-up, MTP layers, EAGLE heads, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),

@@ -27,6 +27,7 @@ std::uint64_t fold(std::uint64_t h, const SamplingParams& p) {
 
 std::uint64_t fold(std::uint64_t h, const Batch& batch) {
   h = hash_combine(h, static_cast<std::uint64_t>(batch.mode) << 1 | batch.deterministic);
+  h = hash_combine(h, static_cast<std::uint32_t>(batch.max_drafts));
   for (const BatchItem& item : batch.items) {
     h = hash_combine(h, item.sequence);
     h = hash_combine(

@@ -95,6 +95,9 @@ struct Batch {
   std::vector<SlotInit> slot_inits;  // applied before sampling
   std::vector<LogitRow> logit_rows;
   bool deterministic = false;  // some request needs it: no row's bits may depend on the other rows
+  // Drafts of a sequence that come with the result, at most; -1: as many as the draft makes. With 0
+  // it does not run, and makes up for the step's slots when it runs again.
+  std::int32_t max_drafts = -1;
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids.size()); }
 };

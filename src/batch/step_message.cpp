@@ -123,6 +123,7 @@ PageRows read_page_rows(ByteReader& in) {
 void write_batch(const Batch& batch, ByteWriter& out) {
   out.value(static_cast<std::uint8_t>(batch.mode));
   write_flag(batch.deterministic, out);
+  out.value(batch.max_drafts);
   write_all(batch.items, out, write_item);
   out.list(batch.token_ids);
   write_all(batch.groups, out, write_page_rows);
@@ -139,6 +140,7 @@ Batch read_batch(ByteReader& in) {
     fail(ErrorKind::kFatal, "a message has a step of mode {}", mode);
   batch.mode = static_cast<ForwardMode>(mode);
   batch.deterministic = in.flag();
+  batch.max_drafts = in.value<std::int32_t>();
   batch.items = read_all(in, read_item);
   batch.token_ids = in.list<std::int32_t>();
   batch.groups = read_all(in, read_page_rows);

@@ -11,6 +11,7 @@ Step full_step() {
   Batch batch;
   batch.mode = ForwardMode::kMixed;
   batch.deterministic = true;
+  batch.max_drafts = 3;
   batch.items = {{.sequence = 1ull << 40, .slot = 3, .first = 64, .count = 2, .next_token = 9},
                  {.sequence = 7, .slot = 0, .first = 5, .count = 1, .decode = true}};
   batch.token_ids = {11, 12, kTokenFromSlot};

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kArchitectures = {"LlamaForCausalLMEagle3",
                                                             "Eagle3DraftModel"};
+constexpr std::string_view kEagleArchitecture = "LlamaForCausalLMEagle";
 constexpr int kMaxTargetLayers = 16;
 
 std::string architecture_of(const Json& config) {
@@ -111,6 +112,30 @@ Eagle3Config parse_eagle3_config(std::string_view text, std::string_view what,
       flag("norm_before_residual", config.contains("speculators_model_type"));
   out.norm_output = flag("norm_output", false);
   return out;
+}
+
+bool is_eagle_config(std::string_view text) {
+  const Json config = parse_json_or_throw(std::string(text), "config.json");
+  return config.is_object() && architecture_of(config) == kEagleArchitecture;
+}
+
+ModelConfig parse_eagle_config(std::string_view text, std::string_view what,
+                               const ModelConfig& target) {
+  const Json config = parse_json_or_throw(std::string(text), std::string(what));
+  require(config.is_object(), "{}: it is no JSON object", what);
+  const std::string architecture = architecture_of(config);
+  require(architecture == kEagleArchitecture || architecture == "LlamaForCausalLM",
+          "{}: the architecture {} is no EAGLE head that is computed here; those are {} and "
+          "LlamaForCausalLM",
+          what, architecture, kEagleArchitecture);
+  ModelConfig layers = read_layers(config, what);
+  require(!layers.recurrent && !layers.mla && !layers.moe,
+          "{}: the head has other layers than those of heads and dense MLPs", what);
+  require(layers.vocab_size == target.vocab_size && layers.hidden_size == target.hidden_size,
+          "{}: vocab_size and hidden_size are {} and {}, and those of the target {} and {}; a head "
+          "drafts for the model that it was trained with",
+          what, layers.vocab_size, layers.hidden_size, target.vocab_size, target.hidden_size);
+  return layers;
 }
 
 }  // namespace sluice

@@ -31,4 +31,10 @@ bool is_eagle3_config(std::string_view text);
 Eagle3Config parse_eagle3_config(std::string_view text, std::string_view what,
                                  const ModelConfig& target);
 
+// The same of a head of EAGLE-1 or EAGLE-2: the layers alone. It reads the last state of its
+// target. The EAGLE repository names them LlamaForCausalLM, as ordinary models.
+bool is_eagle_config(std::string_view text);
+ModelConfig parse_eagle_config(std::string_view text, std::string_view what,
+                               const ModelConfig& target);
+
 }  // namespace sluice

@@ -47,19 +47,24 @@ void check_tokenizer(const std::string& draft, const std::string& target) {
 
 DraftConfig config_of(const std::string& directory, DraftMethod method, const ModelConfig& target) {
   const std::string text = text_of(directory, "config.json");
-  const bool is_head = !text.empty() && is_eagle3_config(text);
+  const std::string config = directory + "/config.json";
   DraftConfig out;
+  if (method == DraftMethod::kEagle) {
+    out.eagle = parse_eagle_config(text, config, target);
+    return out;
+  }
+  const bool is_eagle3 = !text.empty() && is_eagle3_config(text);
   if (method == DraftMethod::kEagle3) {
-    require(is_head,
+    require(is_eagle3,
             "{}: {} holds no EAGLE-3 head; an ordinary model drafts with --speculative-algorithm "
             "STANDALONE",
             kOption, directory);
-    out.eagle3 = parse_eagle3_config(text, directory + "/config.json", target);
+    out.eagle3 = parse_eagle3_config(text, config, target);
     return out;
   }
-  require(!is_head,
-          "{}: {} holds an EAGLE-3 head, which drafts with --speculative-algorithm EAGLE3", kOption,
-          directory);
+  require(!is_eagle3 && (text.empty() || !is_eagle_config(text)),
+          "{}: {} holds a head, which drafts with --speculative-algorithm {}", kOption, directory,
+          is_eagle3 ? "EAGLE3" : "EAGLE");
   out.model = load_model_config(directory);
   const ModelConfig& draft = *out.model;
   require(draft.vocab_size == target.vocab_size,
@@ -74,33 +79,43 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
 
 }  // namespace
 
-std::shared_ptr<const DraftSource> read_draft(const Options& options, const ServingPlan& plan,
-                                              const ModelConfig& target,
-                                              const std::string& target_directory) {
-  const SpeculationOptions& speculation = plan.speculation;
-  if (speculation.draft_model.empty()) return nullptr;
+NamedDraft find_draft(const Options& options, const SpeculationOptions& speculation,
+                      const ModelConfig& target, const std::string& target_directory,
+                      bool weights) {
   Options of_draft = options;
   of_draft.model = speculation.draft_model;
   of_draft.revision.clear();
   of_draft.load_format = "auto";
-  const std::string directory =
-      obtain_model(model_request(of_draft, !plan.loading.dummy), hub_environment(options))
-          .directory;
+  NamedDraft out;
+  out.directory =
+      obtain_model(model_request(of_draft, weights), hub_environment(options)).directory;
   std::error_code none;
-  require(!fs::equivalent(directory, target_directory, none),
-          "{}: {} is the target itself; give a smaller model", kOption, directory);
-  DraftConfig config = config_of(directory, speculation.method, target);
-  check_tokenizer(directory, target_directory);
-  const ModelConfig& layers = config.eagle3 ? config.eagle3->layers : *config.model;
+  require(!fs::equivalent(out.directory, target_directory, none),
+          "{}: {} is the target itself; give a smaller model", kOption, out.directory);
+  out.config = config_of(out.directory, speculation.method, target);
+  return out;
+}
+
+std::shared_ptr<const DraftSource> read_draft(const Options& options, const ServingPlan& plan,
+                                              const ModelConfig& target,
+                                              const std::string& target_directory) {
+  if (plan.speculation.draft_model.empty()) return nullptr;
+  NamedDraft draft =
+      find_draft(options, plan.speculation, target, target_directory, !plan.loading.dummy);
+  check_tokenizer(draft.directory, target_directory);
+  const ModelConfig& layers = draft.config.eagle3  ? draft.config.eagle3->layers
+                              : draft.config.eagle ? *draft.config.eagle
+                                                   : *draft.config.model;
   WeightSource weights =
       plan.loading.dummy
           ? WeightSource::dummy(plan.loading.seed + 1, layers.initializer_range)
-          : WeightSource::checkpoint(directory, {.quantization = layers.quantization});
+          : WeightSource::checkpoint(draft.directory, {.quantization = layers.quantization});
   if (plan.loading.check_weights) {
     weights.check_storages();
     weights.check_finite();
   }
-  return std::make_shared<const DraftSource>(DraftSource{std::move(config), std::move(weights)});
+  return std::make_shared<const DraftSource>(
+      DraftSource{std::move(draft.config), std::move(weights)});
 }
 
 }  // namespace sluice

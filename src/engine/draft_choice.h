@@ -8,6 +8,15 @@
 
 namespace sluice {
 
+// The draft model of a method that has one: where its files are, and what they say.
+struct NamedDraft {
+  std::string directory;
+  DraftConfig config;
+};
+// `weights`: they are wanted, too. Errors of read_draft().
+NamedDraft find_draft(const Options& options, const SpeculationOptions& speculation,
+                      const ModelConfig& target, const std::string& target_directory, bool weights);
+
 // `target_directory` has the target's files, `plan` names the draft. Null where the method has no
 // draft model. Error{kBadInput}: the directory is the target's, holds no such draft, or the draft
 // has another vocabulary, width or tokenizer than the target.

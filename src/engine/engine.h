@@ -85,6 +85,7 @@ struct EngineStats {
   bool has_speculation = false;
   std::uint64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
   std::vector<std::int64_t> accepted_by_place;
+  std::vector<std::int64_t> steps_by_drafts;  // with decode rows; by the most drafts of one of them
   double seconds_since_progress = 0;  // since a step completed, while work is queued; else 0
   double last_step_s = 0;
   double step_s = 0;                 // of all steps

@@ -72,6 +72,7 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.drafted_tokens = scheduler_.drafted_tokens;
   out.accepted_tokens = scheduler_.accepted_tokens;
   out.accepted_by_place = scheduler_.accepted_by_place;
+  out.steps_by_drafts = scheduler_.steps_by_drafts;
   out.numerics_errors = numerics_errors_.load(std::memory_order_relaxed);
   const auto now = Clock::now();
   if (busy_)

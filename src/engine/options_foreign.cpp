@@ -124,6 +124,8 @@ std::vector<OptionRow> foreign_option_rows() {
                  "a draft is kept only where the model itself would have chosen it"),
       stands_for("speculative-ngram-min-bfs-breadth", "1", "1", "drafts are chains, not trees"),
       stands_for("speculative-ngram-max-bfs-breadth", "1", "1", "drafts are chains, not trees"),
+      refused("speculative-adaptive-config", "", kString, "",
+              "the number of drafts follows from costs that are measured at the start"),
       refused("speculative-ngram-match-type", "", kString, "",
               "drafts follow the first place of the longest match"),
       refused("speculative-ngram-branch-length", "speculative-ngram-max-trie-depth", kInt, "",

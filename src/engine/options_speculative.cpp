@@ -25,18 +25,18 @@ std::vector<OptionRow> speculative_option_rows() {
   return {
       {.name = "speculative-algorithm",
        .group = kSpeculation,
-       .allowed = "NONE, NGRAM, NEXTN, EAGLE3, STANDALONE",
+       .allowed = "NONE, NGRAM, NEXTN, EAGLE, EAGLE3, STANDALONE",
        .help = "Drafts tokens that steps check together; the output stays the same "
                "(docs/speculation.md). NGRAM looks up what followed the last words before; NEXTN "
-               "asks the model's own draft layer, EAGLE3 a head that reads the model's states, "
-               "STANDALONE a small model.",
+               "asks the model's own draft layer, EAGLE and EAGLE3 a head that reads the model's "
+               "states, STANDALONE a small model.",
        .set = set_algorithm,
        .get = field<&Options::speculative_algorithm>},
       {.name = "speculative-draft-model-path",
        .aliases = "speculative-draft-model speculative-draft",
        .group = kSpeculation,
        .allowed = "a directory or repo id",
-       .help = "EAGLE3 and STANDALONE: the draft model.",
+       .help = "EAGLE, EAGLE3 and STANDALONE: the draft model.",
        .set = set_text<&Options::speculative_draft_model_path>,
        .get = field<&Options::speculative_draft_model_path>},
       {.name = "speculative-num-draft-tokens",
@@ -54,6 +54,15 @@ std::vector<OptionRow> speculative_option_rows() {
                "--speculative-num-draft-tokens, which need not be given besides.",
        .set = set_int<&Options::speculative_num_steps, 0, kMaxDraftTokens - 1>,
        .get = field<&Options::speculative_num_steps>},
+      {.name = "speculative-adaptive",
+       .type = kFlag,
+       .group = kSpeculation,
+       .allowed = "true, false",
+       .help = "Each step has as many drafts as pay, up to the number above, none included. What "
+               "they cost is measured at the start, what they bring is counted. On unless "
+               "--speculative-adaptive=false, which takes as many as there are.",
+       .set = set_flag<&Options::speculative_adaptive>,
+       .get = field<&Options::speculative_adaptive>},
       {.name = "speculative-ngram-min-match-window-size",
        .type = kInt,
        .group = kSpeculation,

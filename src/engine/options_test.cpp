@@ -74,7 +74,7 @@ bool takes(const OptionRow& row, std::string_view value) {
 
 // A value of each row that is not its default, as option_text() spells it.
 std::string other_value(const OptionRow& row) {
-  if (row.type == OptionType::kFlag) return "true";
+  if (row.type == OptionType::kFlag) return row.default_text == "true" ? "false" : "true";
   if (row.type == OptionType::kInt) {
     for (const std::string_view number : {"1024", "128", "16", "2"})
       if (takes(row, number)) return std::string(number);

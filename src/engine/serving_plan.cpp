@@ -5,6 +5,7 @@
 
 #include "engine/rank_choice.h"
 #include "engine/speculation_choice.h"
+#include "models/state_draft.h"
 
 namespace sluice {
 namespace {
@@ -163,9 +164,10 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
     checks.require(refusal.empty(), option, "--speculative-algorithm {} is refused: {}", name,
                    refusal);
   }
-  const bool has_model =
-      out.method == DraftMethod::kEagle3 || out.method == DraftMethod::kStandalone;
-  checks.require(options.tp_size == 1 || (on_cpu && !has_model), option,
+  const bool is_beside =
+      draft_method_row(out.method).has_model ||
+      (out.method == DraftMethod::kNextn && has_state_draft(config.architecture));
+  checks.require(options.tp_size == 1 || (on_cpu && !is_beside), option,
                  "--speculative-algorithm {} and --tp-size {} exclude each other here: several "
                  "ranks draft with NGRAM and NEXTN, on a CPU; leave one out",
                  name, options.tp_size);

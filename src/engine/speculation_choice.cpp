@@ -105,8 +105,8 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                                     "directory or repo id with --speculative-draft-model-path",
                                     row.name)
                       : fmt::format("--speculative-draft-model-path is {}, and "
-                                    "--speculative-algorithm {} loads no draft model; give EAGLE3 "
-                                    "or STANDALONE, or leave the path out",
+                                    "--speculative-algorithm {} loads no draft model; give EAGLE, "
+                                    "EAGLE3 or STANDALONE, or leave the path out",
                                     path.substr(0, 80), row.name));
   out.draft_model = path;
   if (!out.is_on()) return out;

@@ -13,6 +13,8 @@
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
 #include "engine/rank_process.h"
+#include "runtime/draft_costs_meter.h"
+#include "scheduler/draft_controller.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +36,31 @@ std::vector<PageGroup> page_groups(const ModelRunner& runner) {
     out.push_back(std::move(group));
   }
   return out;
+}
+
+std::string describe(const CostLine& line) {
+  std::vector<std::string> points;
+  for (const CostLine::Point& point : line.points)
+    points.push_back(fmt::format("{}: {:.2f}", point.rows, point.seconds * 1e3));
+  return fmt::format("{}", fmt::join(points, ", "));
+}
+
+// What was measured, and what follows from it for one sequence.
+std::string describe(const DraftCosts& costs, int max_drafts) {
+  if (!costs.are_known()) return "steps are too small; each has as many drafts as there are";
+  std::string text = fmt::format("ms of a step by sequences: {}; with drafts, by rows: {}",
+                                 describe(costs.plain), describe(costs.checks));
+  if (!costs.first_pass.points.empty())
+    text += fmt::format("; of a first draft, by sequences: {}; of a further one: {}",
+                        describe(costs.first_pass), describe(costs.next_pass));
+  DraftController controller(costs);
+  std::vector<std::string> choices;
+  for (const double chance : {0.25, 0.5, 0.75, 1.0}) {
+    DraftController::Offer offer{chance, max_drafts};
+    choices.push_back(fmt::format("{} where {:.0f} % are right",
+                                  controller.choose({&offer, 1}, 0, max_drafts), 100 * chance));
+  }
+  return text + fmt::format("; drafts of one sequence: {}", fmt::join(choices, ", "));
 }
 
 void log_end_tokens(const EndTokens& ends) {
@@ -116,6 +143,18 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
                                                 std::move(weights), report));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
+  // Steps of several ranks are not measured: they get all drafts that there are.
+  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others) {
+    start = Clock::now();
+    const SchedulerOptions& limits = parts->plan.scheduler;
+    const int rows = limits.max_running_requests * (1 + limits.max_drafts);
+    const DraftCosts costs = measure_draft_costs(
+        *ranks.front(), {.max_sequences = limits.max_running_requests,
+                         .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
+                         .max_drafts = wanted.max_drafts});
+    report("measure drafts", since(start), describe(costs, limits.max_drafts));
+    parts->plan.scheduler.draft_costs = costs;
+  }
   parts->communicators = std::move(communicators);
   return std::make_unique<EngineLoop>(
       std::move(parts), std::make_unique<Executor>(std::move(ranks), 1, std::move(others)));

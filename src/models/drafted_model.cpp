@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "models/eagle3.h"
+#include "models/state_draft.h"
 
 namespace sluice {
 namespace {
@@ -94,11 +95,14 @@ std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
                                  const ModelOptions& options) {
   const int first_layer = target_config.num_layers;
   std::unique_ptr<SeparateDraft> loaded;
+  require(draft.config.model || target->ends() != nullptr,
+          "{} keeps no states for a head that drafts", target_config.architecture);
   if (draft.config.eagle3) {
-    require(target->ends() != nullptr, "{} keeps no states for a head that drafts",
-            target_config.architecture);
     loaded = load_eagle3(ctx, *draft.config.eagle3, target_config, *target->ends(), draft.weights,
                          options);
+  } else if (draft.config.eagle) {
+    loaded = load_eagle(ctx, *draft.config.eagle, target_config, *target->ends(), draft.weights,
+                        options);
   } else {
     ModelOptions of_draft = options;
     of_draft.draft_layer = false;
@@ -106,6 +110,16 @@ std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
         load_model(ctx, *draft.config.model, draft.weights, of_draft), *draft.config.model,
         of_draft, first_layer);
   }
+  return std::make_unique<DraftedModel>(std::move(target), std::move(loaded));
+}
+
+std::unique_ptr<Model> add_own_draft(Context& ctx, std::unique_ptr<Model> target,
+                                     const ModelConfig& config, const WeightSource& source,
+                                     const ModelOptions& options) {
+  if (!options.draft_layer || !has_state_draft(config.architecture)) return target;
+  check(target->ends() != nullptr, "{} keeps no states for its draft layer", config.architecture);
+  std::unique_ptr<SeparateDraft> loaded =
+      load_state_draft(ctx, config, *target->ends(), source, options);
   return std::make_unique<DraftedModel>(std::move(target), std::move(loaded));
 }
 

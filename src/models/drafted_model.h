@@ -14,9 +14,10 @@
 
 namespace sluice {
 
-// One of the two.
+// One of the three.
 struct DraftConfig {
   std::optional<Eagle3Config> eagle3;
+  std::optional<ModelConfig> eagle;  // the layers of an EAGLE-1 or EAGLE-2 head
   std::optional<ModelConfig> model;  // an ordinary model with the target's vocabulary
 };
 
@@ -30,5 +31,11 @@ struct DraftSource {
 std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
                                  const ModelConfig& target_config, const DraftSource& draft,
                                  const ModelOptions& options);
+
+// `config` with the draft layer of its own checkpoint, which ModelOptions::draft_layer asks for:
+// where that is an ordinary layer (models/state_draft.h), it becomes a draft beside the model.
+std::unique_ptr<Model> add_own_draft(Context& ctx, std::unique_ptr<Model> target,
+                                     const ModelConfig& config, const WeightSource& source,
+                                     const ModelOptions& options);
 
 }  // namespace sluice

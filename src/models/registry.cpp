@@ -15,6 +15,7 @@
 #include "models/deepseek_v2.h"
 #include "models/plugin.h"
 #include "models/recurrent_decoder.h"
+#include "models/state_draft.h"
 #include "models/wrapped_names.h"
 
 namespace sluice {
@@ -180,7 +181,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
   const Numerics& numerics = options.numerics;
   AttentionShape shape{
-      .num_layers = config.num_layers + (options.draft_layer ? 1 : 0),
+      .num_layers = config.num_layers + (options.draft_layer && config.mla ? 1 : 0),
       .mla = config.mla.has_value(),
       .index_topk = config.indexer ? config.indexer->topk : 0,
       .gemm_dtype = numerics.gemm(),
@@ -207,9 +208,12 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
 }
 
 std::string draft_layer_refusal(const ModelConfig& config) {
-  if (config.fallback || row_of(config).load != &load_deepseek_v2)
-    return fmt::format("the draft layers of {} are not computed by this version; those of {} are",
-                       config.architecture, fmt::join(kDraftArchitectures, ", "));
+  if (config.fallback ||
+      (row_of(config).load != &load_deepseek_v2 && !has_state_draft(config.architecture)))
+    return fmt::format(
+        "the draft layers of {} are not computed by this version; those of {}, {} are",
+        config.architecture, fmt::join(kDraftArchitectures, ", "),
+        fmt::join(state_draft_architectures(), ", "));
   if (config.num_nextn_predict_layers < 1)
     return fmt::format("this {} has no draft layer (num_nextn_predict_layers is {})",
                        config.architecture, config.num_nextn_predict_layers);

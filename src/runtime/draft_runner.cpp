@@ -12,10 +12,17 @@
 namespace sluice {
 namespace {
 
+// Slots that may be left out: one sequence's of some hundred steps, or many sequences' of a few.
+constexpr std::int64_t kMaxLeftOut = 2048;
+
+std::int64_t max_left_out(const DraftLimits& limits) {
+  return std::min(limits.batch.max_tokens, kMaxLeftOut);
+}
+
 BatchLimits pass_limits(const DraftLimits& limits, int depth) {
   BatchLimits out = limits.batch;
   out.max_seqs = out.max_logit_rows = limits.max_sequences;
-  if (depth > 0) out.max_tokens = out.max_seqs;
+  if (depth > 0 && depth < limits.max_drafts) out.max_tokens = out.max_seqs;
   out.draft_rows = false;
   return out;
 }
@@ -31,8 +38,8 @@ bool has_page(const Batch& batch, std::int32_t item, std::int32_t position) {
 
 // Parts of one buffer, or their size.
 struct DraftRunner::Layout {
-  Tensor target, first_states, next_states[2], from_rows, greedy, places, tokens, chosen,
-      target_tokens, known;
+  Tensor target, first_states, next_states[2], left_out_states, from_rows, greedy, places, tokens,
+      chosen, target_tokens, known;
   std::int64_t bytes = 0;
 
   Layout(const DraftLimits& limits, const DraftShape& shape, std::size_t num_target_tokens,
@@ -51,6 +58,8 @@ struct DraftRunner::Layout {
     else if (shape.target_width > 0)
       target = take(DType::kF32, {all, shape.target_width});
     for (Tensor& states : next_states) states = take(DType::kF32, {rows, shape.hidden_size});
+    if (shape.target_width > 0)
+      left_out_states = take(DType::kF32, {max_left_out(limits), shape.target_width});
     from_rows = take(DType::kI32, {all});
     greedy = take(DType::kU8, {rows, sizeof(ops::SampleRow)});
     places = take(DType::kI32, {rows});
@@ -65,7 +74,7 @@ struct DraftRunner::Layout {
 std::int64_t DraftRunner::bytes(const DraftLimits& limits, const DraftShape& shape,
                                 std::size_t num_target_tokens) {
   std::int64_t bytes = Layout(limits, shape, num_target_tokens, nullptr).bytes;
-  for (int depth = 0; depth < limits.max_drafts; ++depth)
+  for (int depth = 0; depth <= limits.max_drafts; ++depth)
     bytes += BatchBuffers::bytes(pass_limits(limits, depth));
   return bytes;
 }
@@ -78,13 +87,14 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
       attention_(attention),
       ctx_(ctx),
       stream_(stream),
-      items_(static_cast<std::size_t>(limits.max_drafts)) {
+      backlog_(max_left_out(limits)),
+      items_(static_cast<std::size_t>(limits.max_drafts) + 1) {
   const std::int64_t rows = limits.max_sequences;
   const std::span<const std::int32_t> target_tokens = model.target_tokens();
   check(limits.max_drafts > 0 && logits.numel() >= rows * shape_.vocab_size,
         "{} drafts; logits of {} elements for {} sequences and {} tokens", limits.max_drafts,
         logits.numel(), rows, shape_.vocab_size);
-  for (int depth = 0; depth < limits.max_drafts; ++depth)
+  for (int depth = 0; depth <= limits.max_drafts; ++depth)
     buffers_.push_back(
         std::make_unique<BatchBuffers>(pass_limits(limits, depth), ctx.device, &stream));
   memory_ = Buffer(Layout(limits, shape_, target_tokens.size(), nullptr).bytes, ctx.device);
@@ -92,6 +102,7 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   target_ = at.target;
   first_states_ = at.first_states;
   std::ranges::copy(at.next_states, next_states_);
+  left_out_states_ = at.left_out_states;
   from_rows_ = at.from_rows;
   greedy_ = at.greedy;
   places_ = at.places;
@@ -157,7 +168,8 @@ bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
     const auto index = static_cast<std::size_t>(i);
     const BatchItem& item = batch.items[index];
     const auto tokens = result.tokens_of(index);
-    if (result.failed[index] != 0) continue;
+    if (!item.decode) backlog_.restart(item.sequence, item.first);
+    if (result.failed[index] != 0 || backlog_.has_holes(item.sequence)) continue;
     // Every slot holds the token after it: of a chunk the next one's, of a last one the sampled.
     const auto* ids = batch.token_ids.data() + row;
     std::vector<std::int32_t> next(ids + 1, ids + item.count);
@@ -217,7 +229,7 @@ bool DraftRunner::build_next(const Batch& batch) {
 
 void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
   const auto count = static_cast<std::int64_t>(from_.size());
-  const Tensor own = (depth == 0 ? first_states_ : next_states_[depth % 2]).rows(0, count);
+  const Tensor own = (are_targets ? first_states_ : next_states_[depth % 2]).rows(0, count);
   DraftIO io{.target = {}, .states = own, .logits = {}};
   if (shape_.target_width > 0 || !are_targets) {
     const Tensor rows = from_rows_.rows(0, count);
@@ -228,7 +240,7 @@ void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
   const RowInfo info{.token_of_slot = [](std::int32_t slot) { return -1 - slot; },
                      .sample_row_of = {}};
   const ForwardBatch& fb = buffers_[static_cast<std::size_t>(depth)]->fill(pass_, info);
-  if (depth > 0)
+  if (!are_targets)
     ops::take_slot_tokens(
         ctx_, target_tokens_.defined() ? known_.reshape({known_.dim(0)}) : chosen_, fb.input_ids);
   attention_.plan(ctx_, fb);
@@ -245,16 +257,70 @@ void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
     ops::gather_rows(ctx_, target_tokens_, chosen_.rows(0, num_rows), known_.rows(0, num_rows));
 }
 
+void DraftRunner::leave_out(const Tensor& states) {
+  const auto count = static_cast<std::int64_t>(from_.size());
+  const std::optional<std::int32_t> first = backlog_.reserve(count);
+  if (first && shape_.target_width > 0) {
+    const Tensor rows = from_rows_.rows(0, count);
+    copy(stream_, Tensor::dense(from_.data(), DType::kI32, {count}), rows);
+    ops::gather_rows(ctx_, states, rows, left_out_states_.rows(*first, count));
+  }
+  std::int32_t row = 0;
+  for (const BatchItem& item : pass_.items) {
+    const std::span<const std::int32_t> tokens =
+        std::span(pass_.token_ids)
+            .subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(item.count));
+    if (first)
+      backlog_.add(item.sequence, item.first, tokens, *first + row);
+    else
+      backlog_.lose(item.sequence);
+    row += item.count;
+  }
+}
+
+void DraftRunner::make_up(const Batch& batch) {
+  pass_.groups.resize(batch.groups.size());
+  begin_pass();
+  rows_.clear();
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(batch.items.size()); ++i) {
+    const BatchItem& item = batch.items[static_cast<std::size_t>(i)];
+    const DraftBacklog::Slots slots = backlog_.take(item.sequence, item.first);
+    if (slots.tokens.empty()) continue;
+    bool has_pages = has_page(batch, i, slots.first);
+    for (std::int32_t at = slots.first / kPageSize + 1; at <= (item.first - 1) / kPageSize; ++at)
+      has_pages = has_pages && has_page(batch, i, at * static_cast<std::int32_t>(kPageSize));
+    if (!has_pages) {  // they were given back
+      backlog_.lose(item.sequence);
+      continue;
+    }
+    add_item(batch, i, slots.first, static_cast<std::int32_t>(slots.tokens.size()));
+    pass_.items.back().decode = false;
+    pass_.token_ids.insert(pass_.token_ids.end(), slots.tokens.begin(), slots.tokens.end());
+    from_.insert(from_.end(), slots.rows.begin(), slots.rows.end());
+  }
+  if (pass_.items.empty()) return;
+  pass_.mode = ForwardMode::kExtend;
+  run_pass(limits_.max_drafts, left_out_states_, true);
+}
+
 void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& result) {
+  const int most =
+      batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
+  if (most > 0) make_up(batch);
   if (build_first(batch, result)) {
-    run_pass(depth++, states, true);
-    Tensor last = first_states_;
-    while (depth < limits_.max_drafts && build_next(batch)) {
-      run_pass(depth, last, false);
-      last = next_states_[depth++ % 2];
+    if (most == 0) {
+      leave_out(states);
+    } else {
+      run_pass(depth++, states, true);
+      Tensor last = first_states_;
+      while (depth < most && build_next(batch)) {
+        run_pass(depth, last, false);
+        last = next_states_[depth++ % 2];
+      }
     }
   }
+  backlog_.keep_only(batch.items);
   collect(depth, batch.items.size(), result);
 }
 

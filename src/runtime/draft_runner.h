@@ -11,6 +11,9 @@
 //
 // The slots lie in the pages of the step's items. Where an item has no page for a slot, its drafts
 // end. All depths are given to the stream before the host waits for their tokens. One thread.
+//
+// Behind a step that wants no drafts (Batch::max_drafts) nothing runs. Its states are kept, and its
+// slots are filled before the next drafts: a whole chunk in one run.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,7 @@
 #include "batch/step_result.h"
 #include "models/draft_model.h"
 #include "runtime/batch_buffers.h"
+#include "runtime/draft_backlog.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/stream.h"
@@ -65,8 +69,13 @@ class DraftRunner {
   bool build_first(const Batch& batch, const BatchResult& result);
   // One slot more of each sequence that has a page for it; false: none has.
   bool build_next(const Batch& batch);
-  // One run of the draft over `pass_`; from_ are its rows of `states`.
+  // One run of the draft over `pass_`; from_ are its rows of `states`. Depth max_drafts: slots that
+  // were left out before.
   void run_pass(int depth, const Tensor& states, bool are_targets);
+  // Leaves the slots of `pass_` for later.
+  void leave_out(const Tensor& states);
+  // Fills the slots that the sequences of the step lack.
+  void make_up(const Batch& batch);
   // The drafts of the passes before `depths`, by item.
   void collect(int depths, std::size_t num_items, BatchResult& result);
 
@@ -76,11 +85,13 @@ class DraftRunner {
   AttentionBackend& attention_;
   Context& ctx_;
   const Stream& stream_;
-  std::vector<std::unique_ptr<BatchBuffers>> buffers_;  // [max_drafts], by depth
+  DraftBacklog backlog_;
+  std::vector<std::unique_ptr<BatchBuffers>> buffers_;  // [max_drafts + 1], by depth
   Buffer memory_, host_tokens_;
   Tensor target_;           // [tokens, target_width] f32; undefined without states
   Tensor first_states_;     // [tokens, hidden] f32: of the first pass
   Tensor next_states_[2];   // [sequences, hidden] f32: of the others in turn
+  Tensor left_out_states_;  // [rows of backlog_, target_width] f32
   Tensor from_rows_;        // [tokens] int32
   Tensor logits_;           // [sequences, vocab] f32
   Tensor greedy_, places_;  // [sequences, ...]: how each row is chosen, and 0, 1, 2 ...

@@ -44,6 +44,8 @@ std::shared_ptr<const DraftSource> draft_in(const fs::path& directory, const Mod
   const std::string text = text_of(directory / "config.json");
   if (is_eagle3_config(text))
     config.eagle3 = parse_eagle3_config(text, directory.string(), target);
+  else if (is_eagle_config(text))
+    config.eagle = parse_eagle_config(text, directory.string(), target);
   else
     config.model = load_model_config(directory);
   return std::make_shared<const DraftSource>(
@@ -94,8 +96,9 @@ class Sequence {
     take(result);
     return result;
   }
-  // The last known token, and drafts behind it.
-  BatchResult verify(const Tokens& drafts) {
+  // The last known token, and drafts behind it. At most `max_drafts` drafts come with the result.
+  BatchResult verify(const Tokens& drafts, int max_drafts = -1) {
+    max_drafts_ = max_drafts;
     Tokens rows = {known_.back()};
     rows.insert(rows.end(), drafts.begin(), drafts.end());
     const auto count = static_cast<std::int32_t>(rows.size());
@@ -118,6 +121,7 @@ class Sequence {
     Batch batch;
     batch.mode = item.decode ? ForwardMode::kTargetVerify : ForwardMode::kExtend;
     batch.items = {item};
+    batch.max_drafts = max_drafts_;
     batch.token_ids = tokens;
     for (std::size_t g = 0; g < runner_->groups().size(); ++g) {
       PageRows& pages = batch.groups.emplace_back();
@@ -140,6 +144,7 @@ class Sequence {
   const ModelConfig config_;
   std::unique_ptr<ModelRunner> runner_;
   Tokens known_;
+  int max_drafts_ = -1;
 };
 
 Tokens prompt_of(int size) {
@@ -199,11 +204,48 @@ TEST(DraftRunner, DraftsOfHeadsDoNotDependOnHowTheStepsWereCut) {
        {std::pair{"targets/llama-8l", "families/eagle3-llama"},
         std::pair{"targets/qwen3-7l", "families/eagle3-speculators-qwen3"},
         std::pair{"../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
-        std::pair{"../models/llama-plain", "families/eagle3-no-aux"}}) {
+        std::pair{"../models/llama-plain", "families/eagle3-no-aux"},
+        std::pair{"../models/llama-llama3-tied", "families/eagle-llama-nobias"},
+        std::pair{"../models/glm4-moe", ""}}) {
     SCOPED_TRACE(head);
-    expect_no_difference({recorded() / model, recorded() / head}, false);
-    expect_no_difference({recorded() / model, recorded() / head}, true);
+    const fs::path draft = *head == 0 ? fs::path() : recorded() / head;
+    expect_no_difference({recorded() / model, draft}, false);
+    expect_no_difference({recorded() / model, draft}, true);
   }
+}
+
+// Steps without drafts, and with fewer: what was left out is made up for.
+TEST(DraftRunner, DraftsAreTheSameBehindStepsWithoutThem) {
+  std::vector<Pair> pairs = {{own("deepseek-v3"), {}},
+                             {own("deepseek-v32"), {}},
+                             {own("mistral-swa"), own("deepseek-v2-lite")}};
+  if (fs::exists(recorded()))
+    pairs.push_back({recorded() / "targets/llama-8l", recorded() / "families/eagle3-llama"});
+  for (const Pair& pair : pairs) {
+    SCOPED_TRACE(pair.model.string() + ", " + pair.draft.string());
+    Sequence all(pair.model, pair.draft), some(pair.model, pair.draft, true);
+    EXPECT_EQ(drafts_of(all.prefill(prompt_of(50), 1000)),
+              drafts_of(some.prefill(prompt_of(50), 1000)));
+    // Over the end of the first page, and once two steps behind each other.
+    for (int i = 0; i < 40; ++i) {
+      const Tokens wanted = drafts_of(all.verify({}));
+      const int most = i % 10 == 9 ? 2 : i == 25 || i == 26 ? -1 : 0;
+      const Tokens found = drafts_of(some.verify({}, most));
+      const std::size_t count = most < 0 ? wanted.size() : static_cast<std::size_t>(most);
+      EXPECT_EQ(found, Tokens(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(count)))
+          << "step " << i;
+    }
+  }
+}
+
+// More steps than are kept: no drafts from then on, until the sequence begins anew.
+TEST(DraftRunner, ASequenceThatWentOnForLongHasNoDrafts) {
+  Sequence sequence(own("deepseek-v3"));
+  sequence.prefill(prompt_of(10), 1000);
+  for (int i = 0; i < 205; ++i) EXPECT_TRUE(drafts_of(sequence.verify({}, 0)).empty());
+  EXPECT_TRUE(drafts_of(sequence.verify({})).empty());
+  EXPECT_TRUE(drafts_of(sequence.verify({})).empty());
+  EXPECT_EQ(drafts_of(sequence.prefill(prompt_of(10), 1000)).size(), std::size_t{kMaxDrafts});
 }
 
 // The sequence has four pages: at their end no slot is left for drafts but the first, which needs
@@ -216,19 +258,41 @@ TEST(DraftRunner, DraftsEndWithThePages) {
   EXPECT_EQ(drafts_of(sequence.verify({})).size(), 1u);
 }
 
+// A target; with `has_index` its file beside those of `folder`, which make one checkpoint with it.
+struct Checkpoint {
+  fs::path path;
+  const bool is_made;
+
+  Checkpoint(const fs::path& target, const fs::path& folder, bool has_index)
+      : path(target), is_made(has_index) {
+    if (!is_made) return;
+    path = fs::path(::testing::TempDir()) / ("checkpoint-" + folder.filename().string());
+    fs::remove_all(path);
+    fs::create_directories(path);
+    for (const auto& file : fs::directory_iterator(folder))
+      fs::copy(file.path(), path / file.path().filename());
+    fs::copy(target / "model.safetensors", path / "model.safetensors");
+  }
+  ~Checkpoint() {
+    if (is_made) fs::remove_all(path);
+  }
+};
+
 TEST(DraftRunner, EqualsRecordedDrafts) {
   if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   int compared = 0;
   for (const char* family :
        {"mtp-deepseek-v3", "mtp-deepseek-v32", "mtp-glm-moe-dsa", "eagle3-llama",
         "eagle3-llama-nested-ids", "eagle3-qwen3", "eagle3-speculators-qwen3", "eagle3-gpt-oss",
-        "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama"}) {
+        "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama", "eagle-llama",
+        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie"}) {
     SCOPED_TRACE(family);
     const fs::path folder = recorded() / "families" / family;
     const Json reference = parse_json_or_throw(text_of(folder / "golden.json"), family);
-    const bool is_own = reference["draft"] == "inside the target";
-    Sequence sequence(folder / reference["target"].get<std::string>(),
-                      is_own ? fs::path() : folder);
+    const bool has_index = fs::exists(folder / "model.safetensors.index.json");
+    const bool is_own = has_index || reference["draft"] == "inside the target";
+    const Checkpoint checkpoint(folder / reference["target"].get<std::string>(), folder, has_index);
+    Sequence sequence(checkpoint.path, is_own ? fs::path() : folder);
     for (const Json& prompt : reference["prompts"]) {
       const Tokens greedy = prompt["greedy"];
       BatchResult result = sequence.prefill(prompt["ids"], 1000);

@@ -79,6 +79,8 @@ std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
   std::unique_ptr<Model> model = load_model(rank.context(), config, source, options.model);
   if (options.draft)
     model = add_draft(rank.context(), std::move(model), config, *options.draft, options.model);
+  else
+    model = add_own_draft(rank.context(), std::move(model), config, source, options.model);
   rank.context().arena = nullptr;
   report("load", load.milliseconds(),
          fmt::format("{} of weights as {}", format_bytes(model->weight_bytes()),

@@ -17,6 +17,7 @@ void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& fligh
   batch.slot_inits.clear();
   batch.logit_rows.clear();
   batch.deterministic = false;
+  batch.max_drafts = next_drafts_;
   flight.clear();
 
   for (const Item& item : prefills_) build_item(item, false, batch, flight);

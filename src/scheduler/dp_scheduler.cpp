@@ -22,7 +22,8 @@ DpScheduler::DpScheduler(const SchedulerOptions& options, SchedulerCounters& sha
       shared_counters_(shared_counters),
       pools_(make_pools(options)),
       cache_(options.groups, pools_, kPageSize),
-      num_retired_(options.groups.size(), 0) {
+      num_retired_(options.groups.size(), 0),
+      draft_controller_(options.draft_costs) {
   const bool has_state =
       !options.groups.empty() && options.groups.back().retention == Retention::kState;
   num_page_groups_ = static_cast<int>(options.groups.size()) - has_state;

@@ -90,14 +90,19 @@ class DpScheduler {
   }
   int memory_end(const Sequence& s) const;
   Room make_room(Sequence& s, int end, std::vector<Event>& events);
-  int plan_drafts(Sequence& s, int max_drafts);
-  int max_drafts_of_step() const;
-  int draft_end(int end) const;
   bool grow(Sequence& s, int end);
   bool ensure(int group, std::int64_t num_pages);
   void free_behind_window(Sequence& s);
   void retire(Sequence& s, int group, PageRef page);
   void retract(Sequence& victim);
+
+  // plan_drafts.cpp
+  void plan_drafts();
+  int max_drafts_of_step() const;
+  void find_drafts(Sequence& s, int max_drafts);
+  int make_room_for_drafts(Sequence& s);
+  int choose_next_drafts();
+  int draft_end(int end) const;
 
   // build_batch.cpp
   void build_batch(Batch& batch, std::vector<StepInFlightItem>& flight);
@@ -151,6 +156,12 @@ class DpScheduler {
   bool retracted_ = false;
   int lacking_group_ = 0;  // set by grow() when it fails
   std::vector<Item> prefills_, decodes_;
+  std::vector<DraftController::Offer> offers_;  // of decodes_
+  int next_drafts_ = -1;                        // Batch::max_drafts
+  bool probes_next_ = false;  // the next step's drafts are there to see whether they pay
+  std::size_t num_probes_ = 0;
+
+  DraftController draft_controller_;
 };
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "scheduler/testing/sim_world.h"
@@ -197,6 +198,73 @@ TEST(Drafts, ComeWithResultsWhereThereIsNoDrafter) {
   scheduler.commit(step, result, events);
   EXPECT_EQ(events.back().tokens,
             std::vector<std::int32_t>(c.output.begin() + 1, c.output.begin() + 4));
+}
+
+// Rows that cost a tenth of a step, or next to nothing.
+DraftCosts costs_of(double row) {
+  const CostLine line{{{1, 1}, {2, 1 + row}, {9, 1 + 8 * row}}};
+  return {.plain = line, .checks = line, .first_pass = {}, .next_pass = {}};
+}
+
+TEST(Drafts, AreAsManyAsPay) {
+  // All are right: as many as there are. None is: some at first, and a probe now and then.
+  for (const auto& [wrong_every, min_steps, max_steps, max_drafted] :
+       {std::tuple{std::size_t{0}, 141, 150, 149}, std::tuple{std::size_t{1}, 700, 700, 20}}) {
+    Case c(10, 700, 4, wrong_every);
+    c.options.draft_costs = costs_of(0.1);
+    World world(c.options);
+    ASSERT_TRUE(world.scheduler.add(c.request()).ok());
+    world.run();
+    EXPECT_EQ(world.of(1).tokens, c.output);
+    EXPECT_GE(world.num_steps, min_steps);
+    EXPECT_LE(world.num_steps, max_steps);
+    const SchedulerStats stats = world.scheduler.stats();
+    EXPECT_LE(stats.drafted_rows, max_drafted);
+    EXPECT_GT(stats.drafted_rows, 3);
+    ASSERT_EQ(stats.steps_by_drafts.size(), 5u);
+    EXPECT_EQ(std::reduce(stats.steps_by_drafts.begin(), stats.steps_by_drafts.end()),
+              world.num_steps - 1);
+    EXPECT_EQ(stats.steps_by_drafts[0], world.num_steps - 1 - stats.drafted_rows);
+    EXPECT_GT(stats.steps_by_drafts[wrong_every == 0 ? 4 : 0], 130);
+  }
+}
+
+// A draft that runs behind steps is told how many drafts the next one uses: none where none pays,
+// but now and then some.
+TEST(Drafts, AreNotMadeWhereNonePays) {
+  Case c(100, 600, 4, 0);
+  c.options.make_drafter = {};
+  c.options.draft_costs = costs_of(0.1);
+  c.options.draft_costs.first_pass.points = c.options.draft_costs.next_pass.points = {{1, 0.05}};
+  for (const bool right : {false, true}) {
+    Scheduler scheduler(c.options);
+    Device device(c.options);
+    std::vector<Event> events;
+    ASSERT_TRUE(scheduler.add(c.request()).ok());
+    Step step;
+    StepResult result;
+    std::vector<std::int32_t> tokens;
+    int runs = 0, steps = 0;
+    for (; scheduler.next(step, events); ++steps) {
+      device.run(step, result);
+      BatchResult& of_group = result.dp[0];
+      const int wanted = step.dp[0].max_drafts;
+      ASSERT_GE(wanted, steps == 0 ? 1 : 0);
+      runs += wanted > 0;
+      const auto known = tokens.size() + of_group.tokens.size();
+      of_group.drafts.clear();
+      for (std::size_t at = known; at < c.output.size() && std::cmp_less(at - known, wanted); ++at)
+        of_group.drafts.push_back((c.output[at] + !right) % kVocab);
+      of_group.draft_offsets = {0, static_cast<std::int32_t>(of_group.drafts.size())};
+      events.clear();
+      scheduler.commit(step, result, events);
+      for (const Event& e : events) tokens.insert(tokens.end(), e.tokens.begin(), e.tokens.end());
+    }
+    EXPECT_EQ(tokens, c.output);
+    EXPECT_LE(runs, right ? steps : 25);
+    EXPECT_GE(runs, 5);
+    EXPECT_LE(steps, right ? 140 : 600);
+  }
 }
 
 TEST(Drafts, NeedOneStepInFlightAndNoStates) {

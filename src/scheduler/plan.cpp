@@ -44,10 +44,7 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFligh
     if (room != Room::kGone) ++i;
   }
   if (!retracted_) admit(events);
-  if (options_.max_drafts > 0) {
-    const int most = max_drafts_of_step();
-    for (Item& item : decodes_) item.count += plan_drafts(*item.sequence, most);
-  }
+  if (options_.max_drafts > 0) plan_drafts();
   if (!decodes_.empty())
     ratio_ = std::max(min_ratio_, ratio_ - (initial_ratio_ - min_ratio_) / kRatioSteps);
   build_batch(batch, flight);
@@ -133,42 +130,6 @@ DpScheduler::Room DpScheduler::make_room(Sequence& s, int end, std::vector<Event
     end = 1;
   }
   return Room::kReady;
-}
-
-// How many drafts each decode row may get so that the step stays within max_draft_rows.
-int DpScheduler::max_drafts_of_step() const {
-  if (options_.max_draft_rows == 0 || decodes_.empty()) return options_.max_drafts;
-  const auto sequences = static_cast<int>(prefills_.size() + decodes_.size());
-  const int left = std::max(0, options_.max_draft_rows - sequences);
-  return std::min(options_.max_drafts, left / static_cast<int>(decodes_.size()));
-}
-
-// How many drafts the decode row of a sequence that has room gets; they are in s.drafts.
-int DpScheduler::plan_drafts(Sequence& s, int max_drafts) {
-  // The row itself brings one token.
-  const int left = s.request.request.max_new_tokens - s.num_output() - 1;
-  const int most = std::min(max_drafts, left);
-  if (options_.make_drafter || most <= 0 || s.planned + 1 != s.num_known()) s.drafts.clear();
-  if (most <= 0 || s.planned + 1 != s.num_known()) return 0;
-  if (options_.make_drafter) {
-    if (s.drafter == nullptr) s.drafter = options_.make_drafter();
-    s.drafter->draft(s.tokens, most, s.drafts);
-  }
-  // A token that ends the sequence has none behind it, and comes from the row before it.
-  auto end = std::ranges::find_first_of(s.drafts, s.params.stop_token_ids);
-  if (end - s.drafts.begin() > most) end = s.drafts.begin() + most;
-  s.drafts.erase(end, s.drafts.end());
-  const int next = s.planned + 1, wanted = next + static_cast<int>(s.drafts.size());
-  const int room = std::max(next, std::min(memory_end(s), wanted));
-  s.drafts.resize(grow(s, room) ? static_cast<std::size_t>(room - next) : 0);
-  const int slots = std::min(memory_end(s), draft_end(room));
-  if (slots > room) (void)grow(s, slots);
-  return static_cast<int>(s.drafts.size());
-}
-
-// Where the slots end that a draft fills behind a step that ends at `end`.
-int DpScheduler::draft_end(int end) const {
-  return std::max(end, std::min(end + options_.draft_slots, options_.max_context));
 }
 
 bool DpScheduler::ensure(int group, std::int64_t num_pages) {

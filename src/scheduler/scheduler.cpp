@@ -62,6 +62,8 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(checked(std::move(options))), table_(std::make_unique<Table>()) {
   table_->shared_counters.stats.accepted_by_place.resize(
       static_cast<std::size_t>(options_.max_drafts));
+  table_->shared_counters.stats.steps_by_drafts.resize(
+      static_cast<std::size_t>(options_.max_drafts) + 1);
   for (int dp = 0; dp < options_.dp_size; ++dp)
     groups_.push_back(std::make_unique<DpScheduler>(options_, table_->shared_counters));
 }

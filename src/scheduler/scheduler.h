@@ -39,6 +39,7 @@
 
 #include "base/error.h"
 #include "batch/batch.h"
+#include "batch/draft_costs.h"
 #include "batch/event.h"
 #include "batch/finish_reason.h"
 #include "batch/page_group.h"
@@ -80,6 +81,9 @@ struct SchedulerOptions {
   DrafterMaker make_drafter = {};
   // Then each step's items have pages for so many slots behind their end, where some are left.
   int draft_slots = 0;
+  // What drafts cost: each step gets as many as pay (scheduler/draft_controller.h). Empty: as many
+  // as there are.
+  DraftCosts draft_costs = {};
   bool hash_steps = true;  // fill Step::hash, which several ranks compare
   // Page groups of each data-parallel group. Batch::groups has the same groups in the same order. A
   // state group comes last, and its entries are in Batch::state_slots. PageCopy::group counts all
@@ -111,7 +115,8 @@ struct SchedulerStats {
   // and by their place behind the known token.
   std::int64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
   std::vector<std::int64_t> accepted_by_place;
-  double new_token_ratio = 0;  // the maximum over the groups
+  std::vector<std::int64_t> steps_by_drafts;  // with decode rows; by the most drafts of one of them
+  double new_token_ratio = 0;                 // the maximum over the groups
 };
 
 class DpScheduler;

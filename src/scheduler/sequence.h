@@ -9,6 +9,7 @@
 
 #include "cache/page_allocator.h"
 #include "cache/radix_cache.h"
+#include "scheduler/draft_controller.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -88,6 +89,7 @@ struct Sequence {
   int logprob_next = -1;
   std::unique_ptr<TokenDrafter> drafter;  // null before its first use
   DraftCounts draft_counts;
+  DraftAcceptance draft_acceptance;
   int passed_over = 0;  // number of times that policy lpm took a later sequence first
 
   int num_known() const { return static_cast<int>(tokens.size()); }

@@ -282,7 +282,9 @@ class Episode {
           const auto& truth = live->truths[item.sequence & 0xFF].tokens;
           const int known = (item.decode ? item.first : item.first + item.count - 1) + 1 +
                             static_cast<int>(out.tokens_of(i).size());
-          for (int d = between(0, options_.max_drafts + 2); d > 0; --d) {
+          // A draft that is not asked for any does not run.
+          const int most = step.dp[dp].max_drafts == 0 ? 0 : options_.max_drafts + 2;
+          for (int d = between(0, most); d > 0; --d) {
             const auto at = known - live->num_prompt +
                             (static_cast<int>(out.drafts.size()) - out.draft_offsets.back());
             const bool right =

@@ -13,7 +13,8 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kNotComputed =
-    "drafts of this kind are not computed by this version; EAGLE3 and STANDALONE load draft models";
+    "drafts of this kind are not computed by this version; EAGLE, EAGLE3 and STANDALONE load draft "
+    "models";
 
 constexpr std::array kRows = {
     DraftMethodRow{.name = "NONE", .aliases = "", .method = DraftMethod::kNone},
@@ -22,9 +23,14 @@ constexpr std::array kRows = {
                    .method = DraftMethod::kNgram,
                    .default_drafts = 7},
     DraftMethodRow{.name = "NEXTN",
-                   .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp",
+                   .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp ernie_mtp",
                    .method = DraftMethod::kNextn,
                    .default_drafts = 3},
+    DraftMethodRow{.name = "EAGLE",
+                   .aliases = "",
+                   .method = DraftMethod::kEagle,
+                   .default_drafts = 3,
+                   .has_model = true},
     DraftMethodRow{.name = "EAGLE3",
                    .aliases = "",
                    .method = DraftMethod::kEagle3,
@@ -35,7 +41,6 @@ constexpr std::array kRows = {
                    .method = DraftMethod::kStandalone,
                    .default_drafts = 3,
                    .has_model = true},
-    DraftMethodRow{.name = "EAGLE", .aliases = "", .refusal = kNotComputed},
     DraftMethodRow{.name = "DFLASH", .aliases = "", .refusal = kNotComputed},
     DraftMethodRow{.name = "MEDUSA", .aliases = "mlp_speculator", .refusal = kNotComputed},
     DraftMethodRow{.name = "SUFFIX",

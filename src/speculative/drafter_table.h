@@ -23,7 +23,8 @@ enum class DraftMethod : std::uint8_t {
   kNone,
   kNgram,       // prompt look-up
   kNextn,       // the model's own layer that predicts the token after the next
-  kEagle3,      // a head that reads the model's states
+  kEagle,       // a head that reads the model's last state
+  kEagle3,      // a head that reads the states of several layers
   kStandalone,  // a small model with the same vocabulary
 };
 

@@ -13,9 +13,11 @@ from sluice_server import ROOT, TINY, Server, sluice, stream_events
 RECORDED = Path(ROOT).parent / "shared" / "golden" / "speculation" / "mtp-sluice-tiny.json"
 SERVERS = {
     "ngram": ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "5",
-              "--speculative-ngram-min-match-window-size", "1"),
-    "nextn": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"),
-    "vllm": ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'),
+              "--speculative-ngram-min-match-window-size", "1", "--speculative-adaptive=false"),
+    "nextn": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-adaptive=false"),
+    "vllm": ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}', "--speculative-adaptive=false"),
+    # As many drafts as pay on this machine, which may be none.
+    "adaptive": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"),
 }
 REPEAT = "Say it again: one two three four five, one two three four five, one two three"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -40,7 +42,8 @@ def drafting(request, tmp_path_factory):
     with Server(TINY, "--dtype", "float32", "--served-model-name", "tiny", "--max-total-tokens", "65536",
                 *SERVERS[request.param], log=log) as server:
         server.log = log
-        server.max_drafts = {"ngram": 4, "nextn": 3, "vllm": 2}[request.param]
+        server.max_drafts = {"ngram": 4, "vllm": 2}.get(request.param, 3)
+        server.least_drafts = 0 if request.param == "adaptive" else 1
         yield server
 
 
@@ -57,7 +60,7 @@ def test_answers_are_those_of_plain_decoding(drafting, tiny, name):
         details = found["usage"]["completion_tokens_details"]
         assert details["accepted_prediction_tokens"] >= 0 and details["rejected_prediction_tokens"] >= 0
         assert "accepted_prediction_tokens" not in wanted["usage"]["completion_tokens_details"]
-    assert drafting.wait_until_idle()["spec_draft_token_num"] > 0
+    assert drafting.wait_until_idle()["spec_draft_token_num"] >= drafting.least_drafts
 
 
 def test_streams_bring_the_same_text(drafting, tiny):
@@ -89,7 +92,8 @@ def test_counts_are_said_and_add_up(drafting):
         return {name: sum(map(float, re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", text, re.M)))
                 for name in ("vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total",
                              "vllm:spec_decode_num_accepted_tokens_total", "sluice:verifications_total",
-                             "vllm:spec_decode_num_accepted_tokens_per_pos_total")}, text
+                             "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                             "sluice:speculative_steps_total")}, text
 
     before, _ = metrics()
     body = {"text": REPEAT, "sampling_params": {"max_new_tokens": 80, "ignore_eos": True, "temperature": 0}}
@@ -98,17 +102,27 @@ def test_counts_are_said_and_add_up(drafting):
     rise = {name: after[name] - before[name] for name in after}
     assert 1 + meta["spec_verify_ct"] + meta["spec_accept_token_num"] == meta["completion_tokens"] == 80
     assert meta["spec_accept_length"] == pytest.approx(80 / meta["spec_verify_ct"])
-    assert meta["spec_accept_rate"] == pytest.approx(meta["spec_accept_token_num"] / meta["spec_draft_token_num"])
+    if meta["spec_draft_token_num"]:
+        assert meta["spec_accept_rate"] == pytest.approx(meta["spec_accept_token_num"] / meta["spec_draft_token_num"])
     assert rise["sluice:verifications_total"] == meta["spec_verify_ct"]
     assert rise["vllm:spec_decode_num_draft_tokens_total"] == meta["spec_draft_token_num"]
     assert rise["vllm:spec_decode_num_accepted_tokens_total"] == meta["spec_accept_token_num"]
     assert rise["vllm:spec_decode_num_accepted_tokens_per_pos_total"] == meta["spec_accept_token_num"]
-    assert 0 < rise["vllm:spec_decode_num_drafts_total"] <= meta["spec_verify_ct"]
+    assert drafting.least_drafts <= rise["vllm:spec_decode_num_drafts_total"] <= meta["spec_verify_ct"]
+    assert rise["sluice:speculative_steps_total"] == meta["spec_verify_ct"], "one sequence: a row is a step"
+    numbers = re.findall(r'sluice:speculative_steps_total\{.*drafts="(\d+)"', text)
+    assert sorted(map(int, numbers)) == list(range(drafting.max_drafts + 1))
     positions = re.findall(r'spec_decode_num_accepted_tokens_per_pos_total\{.*position="(\d+)"', text)
     assert sorted(map(int, positions)) == list(range(drafting.max_drafts))
     for name in ("sglang:spec_accept_length", "sglang:spec_accept_rate"):
         assert re.search(rf"^{name}(?:{{.*}})? [\d.]+$", text, re.M)
-    assert "speculation: N" in drafting.log.read_text()
+    log = drafting.log.read_text()
+    assert "speculation: N" in log
+    measured = re.search(r"measure drafts: .* ms of a step by sequences: 1: .*; drafts of one sequence: (.*)", log)
+    assert bool(measured) == (drafting.least_drafts == 0)
+    if measured:
+        choices = [int(n) for n in re.findall(r"(\d+) where", measured[1])]
+        assert len(choices) == 4 and choices == sorted(choices) and max(choices) <= 3
 
 
 def test_a_server_without_speculation_says_nothing_of_it(tiny):
@@ -138,7 +152,7 @@ def test_recorded_chats_accept_as_many_drafts(drafts):
     chats = json.loads(RECORDED.read_text())["prompts"]
     steps = emitted = 0
     with Server(TINY, "--dtype", "float32", "--speculative-algorithm", "NEXTN", "--disable-radix-cache",
-                "--speculative-num-draft-tokens", str(drafts + 1)) as server:
+                "--speculative-num-draft-tokens", str(drafts + 1), "--speculative-adaptive=false") as server:
         for recorded in chats:
             body = {"input_ids": recorded["prompt_ids"],
                     "sampling_params": {"max_new_tokens": len(recorded["output_ids"]), "temperature": 0,

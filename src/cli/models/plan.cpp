@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/download_bars.h"
+#include "cli/models/draft_size.h"
 #include "cli/models/fit.h"
 #include "cli/models/model_files.h"
 #include "cli/verbs.h"
@@ -44,6 +45,7 @@ struct Plan {
   std::int64_t memory_bytes = 0;
   bool supposed = false;   // memory_bytes was given
   bool is_at_hub = false;  // the model is of the hub, not a directory here
+  DraftSize draft;         // within the question
   FitQuestion question;
   Fit answer;
   std::string command;
@@ -65,7 +67,10 @@ std::string command_of(const Plan& p) {
   std::string command = fmt::format("sluice serve {}", shell_word(p.options.model));
   for (const GivenOption& given : given_options(options)) {
     command += fmt::format(" --{}", given.row->name);
-    if (given.row->type != OptionType::kFlag) command += " " + shell_word(given.text);
+    if (given.row->type != OptionType::kFlag)
+      command += " " + shell_word(given.text);
+    else if (given.text != "true")
+      command += "=" + given.text;
   }
   return command;
 }
@@ -78,8 +83,9 @@ std::vector<Alternative> alternatives_of(const Plan& p, const std::string& model
     options.quantization = quantization;
     FitQuestion question = p.question;
     const ServingPlan serving = resolve_or_throw(options, p.config, p.machine);
-    question.weight_bytes =
-        weight_form(serving, p.config, model).bytes(p.size, p.config.tie_word_embeddings);
+    const WeightForm form = weight_form(serving, p.config, model);
+    question.weight_bytes = form.bytes(p.size, p.config.tie_word_embeddings) +
+                            draft_size(options, serving, p.config, model, form).weight_bytes;
     out.push_back({fmt::format("--quantization {}", quantization), question.weight_bytes,
                    fit(question).fits});
   }
@@ -124,6 +130,9 @@ Plan make_plan(const Arguments& arguments) {
       .context_length = p.serving.context_length(),
       .limits = limits,
       .kv = p.serving.runner.kv};
+  p.draft = draft_size(p.options, p.serving, p.config, model.directory, p.form);
+  p.question.weight_bytes += p.draft.weight_bytes;
+  p.question.kv_bytes_per_token += p.draft.kv_bytes_per_token;
   p.answer = fit(p.question);
   if (p.answer.fits)
     p.command = command_of(p);
@@ -158,6 +167,8 @@ Json json_of(const Plan& p) {
           {"index_dtype", dtype_name(p.serving.numerics().index())},
           {"kv_bytes_per_token", p.question.kv_bytes_per_token},
           {"state_bytes", p.question.state_bytes},
+          {"draft_weight_bytes", p.draft.weight_bytes},
+          {"draft_kv_bytes_per_token", p.draft.kv_bytes_per_token},
           {"working_bytes", p.question.working_bytes},
           {"memory_bytes", p.memory_bytes},
           {"memory_supposed", p.supposed},
@@ -205,6 +216,10 @@ void print(const Plan& p) {
   for (const WeightCount& part : p.size.parts())
     row(fmt::format("  {}", part.name),
         format_bytes(p.form.bytes(part, p.config.tie_word_embeddings)));
+  if (!p.draft.what.empty())
+    row("  draft", format_bytes(p.draft.weight_bytes),
+        fmt::format("{}, and {} of KV for a token", p.draft.what,
+                    format_bytes(p.draft.kv_bytes_per_token)));
   row("working memory", format_bytes(p.question.working_bytes),
       "about; it is measured at the start");
   row("a token of KV", format_bytes(p.question.kv_bytes_per_token),

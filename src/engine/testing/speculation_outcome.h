@@ -21,6 +21,7 @@ inline Options options_for(const std::string& model) {
   options.max_running_requests = 32;
   options.chunked_prefill_size = 24;
   options.threads = 1;
+  options.speculative_adaptive = false;  // as many drafts as there are
   return options;
 }
 

@@ -68,7 +68,7 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
     const char *option, *value, *message;
   };
   for (const Row& row : {
-           Row{"speculative-algorithm", "EAGLE", "EAGLE is refused"},
+           Row{"speculative-algorithm", "MEDUSA", "MEDUSA is refused"},
            Row{"speculative-algorithm", "DFLASH", "DFLASH is refused"},
            Row{"speculative-algorithm", "NGARM", "the method 'NGARM' is unknown; served are NONE"},
            Row{"speculative-eagle-topk", "4", "is refused: drafts are chains"},
@@ -129,7 +129,7 @@ TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
     options = with({{"speculative-algorithm", method}, {"speculative-draft-model-path", "x"}});
     EXPECT_THAT(choose_speculation(options).fault().message, HasSubstr("loads no draft model"));
   }
-  for (const char* method : {"EAGLE3", "STANDALONE"})
+  for (const char* method : {"EAGLE", "EAGLE3", "STANDALONE"})
     EXPECT_THAT(choose_speculation(with({{"speculative-algorithm", method}})).fault().message,
                 HasSubstr("needs a draft model"));
 }

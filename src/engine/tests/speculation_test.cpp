@@ -283,6 +283,29 @@ TEST(Speculation, DraftsFollowTheGrammar) {
   }
 }
 
+// What pays depends on the machine; what comes out does not.
+TEST(Speculation, ChoosingTheNumberOfDraftsChangesNothing) {
+  for (const char* model : {"qwen3-moe", "deepseek-v3"})
+    for (const bool pressed : {false, true}) {
+      Options options = options_for(model);
+      if (pressed) options = with_little_memory(options);
+      const std::vector<Request> requests = greedy_requests(17);
+      const Outcome plain = outcome_of(options, requests);
+      options.speculative_adaptive = true;
+      const auto drafted = [&](const Options& wanted) {
+        const Outcome found = outcome_of(wanted, requests);
+        expect_equal(found, plain);
+        EXPECT_GT(found.stats.verifications, 100u);
+        return found.stats;
+      };
+      drafted(with_ngram(options));
+      if (std::string(model) != "deepseek-v3") continue;
+      // Random weights guess nothing right: next to no step has drafts.
+      const EngineStats stats = drafted(with_nextn(options));
+      EXPECT_LT(stats.drafted_rows, stats.verifications / 3);
+    }
+}
+
 TEST(Speculation, VllmsConfigurationMeansTheSame) {
   Options options = options_for("qwen3");
   options.speculative_config = R"({"method": "ngram", "num_speculative_tokens": 4,)"

@@ -112,6 +112,14 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
     if (random.chance(0.3))
       options.max_draft_rows = options.max_running_requests + random.between(0, 20);
     options.max_steps_in_flight = 1;
+    if (random.chance(0.5)) {  // as many as pay
+      const double row = random.one_of({0.01, 0.1, 0.5});
+      const CostLine line{{{1, 1}, {2, 1 + row}, {8, 1 + 7 * row}}};
+      options.draft_costs = {.plain = line,
+                             .checks = line,
+                             .first_pass = {{{1, random.one_of({0.0, 0.1})}}},
+                             .next_pass = {{{1, random.one_of({0.0, 0.1})}}}};
+    }
     out.wrong_draft_chance = random.one_of({0.0, 0.1, 0.3, 0.3, 0.7, 1.0});
   }
   return out;

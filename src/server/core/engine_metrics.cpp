@@ -207,16 +207,19 @@ const StatRow kVllmDraftStats[] = {
      [](const EngineStats& s) { return double(s.accepted_tokens); }},
 };
 
-prometheus::MetricFamily accepted_by_place_family(const Labels& labels, const EngineStats& stats) {
+// A counter by a number: counts[i] stands at `label` = i.
+prometheus::MetricFamily numbered_family(const char* name, const char* help, const Labels& labels,
+                                         const char* label,
+                                         const std::vector<std::int64_t>& counts) {
   prometheus::MetricFamily family;
-  family.name = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
-  family.help = "Drafts that became tokens, by their place behind the known token";
+  family.name = name;
+  family.help = help;
   family.type = prometheus::MetricType::Counter;
-  for (std::size_t i = 0; i < stats.accepted_by_place.size(); ++i) {
+  for (std::size_t i = 0; i < counts.size(); ++i) {
     prometheus::ClientMetric metric;
-    for (const auto& [name, value] : labels) metric.label.push_back({name, value});
-    metric.label.push_back({"position", std::to_string(i)});
-    metric.counter.value = static_cast<double>(stats.accepted_by_place[i]);
+    for (const auto& [key, value] : labels) metric.label.push_back({key, value});
+    metric.label.push_back({label, std::to_string(i)});
+    metric.counter.value = static_cast<double>(counts[i]);
     family.metric.push_back(std::move(metric));
   }
   return family;
@@ -276,13 +279,20 @@ void add_vllm_metrics(const Labels& labels, const EngineStats& stats,
   out.push_back(cache_config_family(labels, stats));
   if (!stats.has_speculation) return;
   add_stats(kVllmDraftStats, labels, stats, out);
-  out.push_back(accepted_by_place_family(labels, stats));
+  out.push_back(numbered_family("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                                "Drafts that became tokens, by their place behind the known token",
+                                labels, "position", stats.accepted_by_place));
 }
 
 void add_own_metrics(const Labels& labels, const EngineStats& stats,
                      std::vector<prometheus::MetricFamily>& out) {
   add_stats(kOwnStats, labels, stats, out);
-  if (stats.has_speculation) add_stats(kOwnDraftStats, labels, stats, out);
+  if (stats.has_speculation) {
+    add_stats(kOwnDraftStats, labels, stats, out);
+    out.push_back(numbered_family("sluice:speculative_steps_total",
+                                  "Steps with decode rows, by the most drafts of one of them",
+                                  labels, "drafts", stats.steps_by_drafts));
+  }
   out.push_back(kv_pages_family(labels, stats));
 }
 

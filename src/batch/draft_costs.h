@@ -1,0 +1,54 @@
+// What drafts cost, as plain values: measured by the runner when it starts, read by the scheduler.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace sluice {
+
+// Seconds by a number of rows, ascending: measured points and the lines through them.
+struct CostLine {
+  struct Point {
+    int rows = 1;
+    double seconds = 0;
+  };
+  std::vector<Point> points;
+
+  // Behind the last point the line of the last two goes on. No points: 0.
+  double at(double rows) const {
+    if (points.empty()) return 0;
+    if (points.size() == 1) return points.front().seconds;
+    std::size_t i = 1;
+    while (i + 1 < points.size() && rows > points[i].rows) ++i;
+    const Point &a = points[i - 1], &b = points[i];
+    const double slope = std::max(0.0, b.seconds - a.seconds) / (b.rows - a.rows);
+    return std::max(0.0, a.seconds + slope * (rows - a.rows));
+  }
+  // The least that a row costs anywhere between two numbers of rows.
+  double least_slope(double low, double high) const {
+    double least = points.size() < 2 ? 0 : std::numeric_limits<double>::infinity();
+    for (std::size_t i = 1; i < points.size(); ++i) {
+      const Point &a = points[i - 1], &b = points[i];
+      if ((b.rows <= low && i + 1 < points.size()) || a.rows >= high) continue;
+      least = std::min(least, std::max(0.0, b.seconds - a.seconds) / (b.rows - a.rows));
+    }
+    return std::isfinite(least) ? least : 0;
+  }
+};
+
+struct DraftCosts {
+  CostLine plain;       // a decode step, by its sequences
+  CostLine checks;      // a step with drafts, by its rows: sequences and drafts
+  CostLine first_pass;  // a draft's run behind a step, by its sequences; empty: drafts cost nothing
+  CostLine next_pass;   // each further draft
+
+  bool are_known() const { return plain.points.size() > 1 && checks.points.size() > 1; }
+  // Of so many drafts of each sequence.
+  double draft_s(double sequences, int drafts) const {
+    return drafts <= 0 ? 0 : first_pass.at(sequences) + next_pass.at(sequences) * (drafts - 1);
+  }
+};
+
+}  // namespace sluice

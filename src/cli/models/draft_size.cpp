@@ -1,0 +1,70 @@
+#include "cli/models/draft_size.h"
+
+#include "cli/models/model_size.h"
+#include "models/state_draft.h"
+
+namespace sluice {
+namespace {
+
+using Count = std::int64_t;
+
+// A head's layers read embedding and state side by side; `fc` reads all states together.
+Count matrices_of(const Eagle3Config& head, const ModelConfig& target) {
+  const ModelConfig& layers = head.layers;
+  const ModelSize size = model_size(layers);
+  const Count hidden = layers.hidden_size,
+              heads = Count{layers.num_heads} * layers.head_dim +
+                      Count{layers.num_kv_heads} * (layers.head_dim + layers.value_dim());
+  const auto states = static_cast<Count>(head.target_layers.size());
+  return size.attention.matrices + size.dense_mlp.matrices + hidden * heads +
+         states * target.hidden_size * hidden + head.draft_vocab_size * hidden;
+}
+
+}  // namespace
+
+DraftSize draft_size(const Options& options, const ServingPlan& plan, const ModelConfig& target,
+                     const std::string& target_directory, const WeightForm& form) {
+  const SpeculationOptions& speculation = plan.speculation;
+  DraftSize out;
+  if (speculation.reads_text()) return out;
+  const auto kv_of = [&](const ModelConfig& config) {
+    return kv_bytes_per_token(
+        kv_page_groups(config, plan.numerics().kv(), plan.numerics().index_stored));
+  };
+  const auto bytes_of = [&](const ModelConfig& config) {
+    return form.bytes(model_size(config), config.tie_word_embeddings);
+  };
+  const std::string name(draft_method_row(speculation.method).name);
+  if (speculation.method == DraftMethod::kNextn) {
+    ModelConfig longer = target;
+    longer.layers.push_back(has_state_draft(target.architecture) ? state_draft_layer(target)
+                                                                 : target.layer(target.num_layers));
+    ++longer.num_layers;
+    const Count projection = 2 * Count{target.hidden_size} * target.hidden_size;
+    out.what = name + "'s layer";
+    out.weight_bytes = bytes_of(longer) - bytes_of(target) +
+                       static_cast<Count>(static_cast<double>(projection) * form.product_bits / 8);
+    out.kv_bytes_per_token = kv_of(longer) - kv_of(target);
+    return out;
+  }
+  const NamedDraft draft = find_draft(options, speculation, target, target_directory, false);
+  out.what = name + "'s model";
+  if (draft.config.eagle3) {
+    const Count matrices = matrices_of(*draft.config.eagle3, target);
+    out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
+    out.kv_bytes_per_token = kv_of(draft.config.eagle3->layers);
+  } else if (draft.config.eagle) {
+    const ModelConfig& layers = *draft.config.eagle;
+    const ModelSize size = model_size(layers);
+    const Count matrices = size.attention.matrices + size.dense_mlp.matrices +
+                           2 * Count{layers.hidden_size} * layers.hidden_size;
+    out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
+    out.kv_bytes_per_token = kv_of(layers);
+  } else {
+    out.weight_bytes = bytes_of(*draft.config.model);
+    out.kv_bytes_per_token = kv_of(*draft.config.model);
+  }
+  return out;
+}
+
+}  // namespace sluice

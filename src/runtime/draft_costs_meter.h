@@ -1,0 +1,20 @@
+// Measures what steps with drafts cost on this device, for this model.
+#pragma once
+
+#include "batch/draft_costs.h"
+#include "runtime/model_runner.h"
+
+namespace sluice {
+
+struct DraftMeterLimits {
+  int max_sequences = 1;  // of a step
+  int max_rows = 1;       // of a step with drafts
+  int max_drafts = 0;     // of the runner's draft; 0: there is none, or it costs nothing
+};
+
+// Runs steps of tokens 0 in the first pages, which nobody holds yet. It takes about a second, or
+// where steps are slower than that a few of them. Large steps on a CPU are left out: the lines
+// behind the last points stand for them.
+DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits);
+
+}  // namespace sluice

@@ -1,0 +1,217 @@
+// How many drafts pay, by what they cost and how often they are right.
+#include "scheduler/draft_controller.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using Offers = std::vector<DraftController::Offer>;
+
+// A GPU's: rows cost little, until they cost as much as they are.
+DraftCosts cheap_rows() {
+  const CostLine line{{{1, 0.005}, {8, 0.0051}, {64, 0.006}, {256, 0.012}, {512, 0.024}}};
+  return {.plain = line, .checks = line, .first_pass = {}, .next_pass = {}};
+}
+// A CPU's: each row costs half a step.
+DraftCosts dear_rows() {
+  const CostLine line{{{1, 0.01}, {2, 0.015}, {8, 0.045}}};
+  return {.plain = line, .checks = line, .first_pass = {}, .next_pass = {}};
+}
+
+int choice(const DraftCosts& costs, Offers offers, int other_rows, int max_drafts) {
+  return DraftController(costs).choose(offers, other_rows, max_drafts);
+}
+
+TEST(DraftController, TakesTheNumberThatBringsMostTokensASecond) {
+  const auto best = [&](double chance, int sequences) {
+    return choice(cheap_rows(), Offers(static_cast<std::size_t>(sequences), {chance, 20}), 0, 20);
+  };
+  EXPECT_EQ(best(0, 1), 0);
+  EXPECT_EQ(best(0.01, 1), 0) << "a gain of noise";
+  EXPECT_EQ(best(1, 1), 20);
+  EXPECT_GE(best(0.5, 1), 3);
+  EXPECT_LT(best(0.5, 1), best(0.8, 1));
+  EXPECT_LT(best(0.8, 64), best(0.8, 1)) << "rows of many sequences cost more";
+  EXPECT_EQ(best(0.3, 256), 0);
+  // What is not offered cannot be taken.
+  EXPECT_EQ(choice(cheap_rows(), {{0.9, 2}, {0.9, 0}}, 0, 20), 2);
+  EXPECT_EQ(choice(cheap_rows(), {{0.9, 7}}, 0, 3), 3);
+  EXPECT_EQ(choice(cheap_rows(), {}, 0, 3), 0);
+  EXPECT_EQ(choice(cheap_rows(), {}, 700, 3), 0);
+  EXPECT_GT(choice(cheap_rows(), {{0.9, 7}}, 700, 7), 0) << "beside a chunk of a prompt";
+}
+
+// Within the rounding of whole drafts no other number brings more, by the formula of the header.
+TEST(DraftController, NoOtherNumberBringsMore) {
+  std::mt19937 random(1);
+  const auto uniform = [&](double low, double high) {
+    return std::uniform_real_distribution<>(low, high)(random);
+  };
+  for (int n = 0; n < 300; ++n) {
+    DraftCosts costs;
+    double seconds = uniform(0.001, 0.01);
+    for (const int rows : {1, 2, 4, 16, 64})
+      costs.checks.points.push_back({rows, seconds *= uniform(1, 1.6)});
+    costs.plain = costs.checks;
+    costs.first_pass.points = {{1, uniform(0, 0.002)}};
+    costs.next_pass.points = {{1, uniform(0, 0.001)}};
+    const double chance = uniform(0, 1);
+    const int sequences = 1 + n % 9;
+    const auto rate = [&](int k) {
+      double tokens = 0, right = 1;
+      for (int i = 0; i <= k; ++i, right *= chance) tokens += right;
+      const double step_s =
+          k == 0 ? costs.plain.at(sequences) : costs.checks.at(sequences * (k + 1));
+      return sequences * tokens / (step_s + costs.draft_s(sequences, k));
+    };
+    const int chosen =
+        choice(costs, Offers(static_cast<std::size_t>(sequences), {chance, 7}), 0, 7);
+    for (int k = 0; k <= 7; ++k) EXPECT_GE(rate(chosen) * 1.02 + 1e-9, rate(k)) << k;
+  }
+}
+
+TEST(DraftController, CountsWhatDraftsCost) {
+  DraftCosts costs = cheap_rows();
+  costs.first_pass.points = costs.next_pass.points = {{1, 0.001}};
+  EXPECT_EQ(choice(costs, {{0.15, 7}}, 0, 7), 0);
+  EXPECT_EQ(choice(costs, {{0.5, 7}}, 0, 7), 1);
+  EXPECT_GE(choice(costs, {{0.9, 7}}, 0, 7), 5);
+}
+
+TEST(DraftController, WithoutCostsAllDraftsAreTaken) {
+  EXPECT_EQ(choice({}, {{0, 4}}, 0, 4), 4);
+  EXPECT_EQ(choice({}, {{0, 9}}, 0, 4), 4);
+}
+
+// Beside a sequence whose drafts are right, another one's cost more than they bring.
+TEST(DraftController, EachSequenceHasTheDraftsThatPay) {
+  Offers offers = {{0.95, 7}, {0.05, 7}, {0.5, 0}};
+  EXPECT_GE(DraftController(dear_rows()).choose(offers, 0, 7), 3);
+  EXPECT_GE(offers[0].drafts, 3);
+  EXPECT_EQ(offers[1].drafts, 0);
+  EXPECT_EQ(offers[2].drafts, 0);
+}
+
+TEST(DraftController, LearnsFromASequenceAndFromAll) {
+  DraftController controller(cheap_rows());
+  DraftAcceptance good, bad;
+  for (int i = 0; i < 50; ++i) {
+    good.add(4, 4, DraftController::kMemoryOfOne);
+    bad.add(4, 0, DraftController::kMemoryOfOne);
+    controller.add(4, i % 2 == 0 ? 4 : 0);
+  }
+  EXPECT_GT(controller.chance(good), 0.9);
+  EXPECT_LT(controller.chance(bad), 0.25);
+  EXPECT_NEAR(controller.chance({}), 0.8, 0.05) << "four of five were right";
+  // A text that turns is noticed within some steps.
+  for (int i = 0; i < 12; ++i) good.add(4, 0, DraftController::kMemoryOfOne);
+  EXPECT_LT(controller.chance(good), 0.5);
+}
+
+// The estimate is the chance by which drafts are made right.
+TEST(DraftController, EstimatesTheChance) {
+  std::mt19937 random(3);
+  for (const double chance : {0.1, 0.5, 0.9}) {
+    DraftAcceptance seen;
+    double sum = 0;
+    for (int i = 0; i < 4000; ++i) {
+      int accepted = 0;
+      while (accepted < 5 && std::uniform_real_distribution<>(0, 1)(random) < chance) ++accepted;
+      seen.add(5, accepted, DraftController::kMemoryOfAll);
+      if (i >= 1000) sum += seen.chance(0.5, 1) / 3000;
+    }
+    EXPECT_NEAR(sum, chance, 0.03);
+  }
+}
+
+// Steps of one sequence whose drafts are right with a chance: what the controller costs and finds.
+struct Trial {
+  double seconds = 0, tokens = 0;
+  int drafted_steps = 0;
+
+  Trial(const DraftCosts& costs, double chance, int steps) {
+    DraftController controller(costs);
+    DraftAcceptance seen;
+    std::mt19937 random(5);
+    for (int i = 0; i < steps; ++i) {
+      Offers offers = {{controller.chance(seen), 7}};
+      int drafts = controller.choose(offers, 0, 7);
+      if (drafts == 0 && controller.probes()) drafts = DraftController::kProbe;
+      int accepted = 0;
+      while (accepted < drafts && std::uniform_real_distribution<>(0, 1)(random) < chance)
+        ++accepted;
+      seconds += drafts == 0 ? costs.plain.at(1) : costs.checks.at(1 + drafts);
+      tokens += 1 + accepted;
+      drafted_steps += drafts > 0;
+      if (drafts == 0) continue;
+      seen.add(drafts, accepted, DraftController::kMemoryOfOne);
+      controller.add(drafts, accepted);
+    }
+  }
+  double rate() const { return tokens / seconds; }
+};
+
+double fixed_rate(const DraftCosts& costs, double chance, int drafts) {
+  double tokens = 0, right = 1;
+  for (int i = 0; i <= drafts; ++i, right *= chance) tokens += right;
+  return tokens / (drafts == 0 ? costs.plain.at(1) : costs.checks.at(1 + drafts));
+}
+
+TEST(DraftController, CostsLessThanAHundredthWhereNoDraftIsRight) {
+  for (const DraftCosts& costs : {cheap_rows(), dear_rows()}) {
+    const Trial run(costs, 0, 4000);
+    EXPECT_GT(run.rate(), 0.99 * fixed_rate(costs, 0, 0));
+    EXPECT_LT(run.drafted_steps, 40);
+    EXPECT_GE(run.drafted_steps, 4000 / 512);
+  }
+}
+
+TEST(DraftController, ComesNearTheBestFixedNumber) {
+  for (const DraftCosts& costs : {cheap_rows(), dear_rows()})
+    for (const double chance : {0.0, 0.5, 0.8, 0.95, 1.0}) {
+      double best = 0;
+      for (int k = 0; k <= 7; ++k) best = std::max(best, fixed_rate(costs, chance, k));
+      // Three hundredths, and what 4,000 drawn steps differ from their mean by: below two more.
+      EXPECT_GT(Trial(costs, chance, 4000).rate(), 0.95 * best) << chance;
+    }
+}
+
+TEST(DraftController, ProbesMoreSeldomWhileNothingIsRight) {
+  DraftController controller(cheap_rows());
+  const auto steps_to_probe = [&] {
+    int steps = 1;
+    while (!controller.probes()) ++steps;
+    return steps;
+  };
+  EXPECT_EQ(steps_to_probe(), 8);
+  EXPECT_EQ(steps_to_probe(), 16);
+  for (int i = 0; i < 10; ++i) steps_to_probe();
+  EXPECT_EQ(steps_to_probe(), 512);
+  controller.add(2, 1);
+  EXPECT_EQ(steps_to_probe(), 8);
+  // All of a probe's drafts were right: the next step probes, too.
+  controller.add(2, 2);
+  EXPECT_EQ(steps_to_probe(), 1);
+  EXPECT_EQ(steps_to_probe(), 2);
+}
+
+TEST(DraftCosts, LieOnLinesBetweenWhatWasMeasured) {
+  const CostLine line{{{1, 1}, {5, 3}, {9, 3}}};
+  EXPECT_DOUBLE_EQ(line.at(3), 2);
+  EXPECT_DOUBLE_EQ(line.at(7), 3);
+  EXPECT_DOUBLE_EQ(line.at(100), 3);
+  EXPECT_DOUBLE_EQ(CostLine{}.at(3), 0);
+  const DraftCosts costs{
+      .plain = line, .checks = line, .first_pass = {{{1, 2}}}, .next_pass = {{{1, 1}, {3, 5}}}};
+  EXPECT_TRUE(costs.are_known());
+  EXPECT_DOUBLE_EQ(costs.draft_s(1, 0), 0);
+  EXPECT_DOUBLE_EQ(costs.draft_s(1, 3), 4);
+  EXPECT_DOUBLE_EQ(costs.draft_s(2, 3), 8);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,98 @@
+#include <algorithm>
+
+#include "scheduler/dp_scheduler.h"
+
+namespace sluice {
+// Drafts behind the decode rows of the step: those that pay, and have room.
+void DpScheduler::plan_drafts() {
+  const int most = max_drafts_of_step();
+  offers_.clear();
+  bool any = false;
+  for (Item& item : decodes_) {
+    Sequence& s = *item.sequence;
+    find_drafts(s, most);
+    any = any || !s.drafts.empty();
+    offers_.push_back(
+        {draft_controller_.chance(s.draft_acceptance), static_cast<int>(s.drafts.size())});
+  }
+  int other_rows = 0;
+  for (const Item& item : prefills_) other_rows += item.count;
+  const bool paying = draft_controller_.choose(offers_, other_rows, most) > 0;
+  if (any && !paying && (options_.make_drafter ? draft_controller_.probes() : probes_next_)) {
+    // Another sequence each time.
+    std::size_t i = num_probes_++ % decodes_.size();
+    while (decodes_[i].sequence->drafts.empty()) i = (i + 1) % decodes_.size();
+    offers_[i].drafts = DraftController::kProbe;
+  }
+  int drafts = 0;
+  for (std::size_t i = 0; i < decodes_.size(); ++i) {
+    Sequence& s = *decodes_[i].sequence;
+    s.drafts.resize(std::min<std::size_t>(s.drafts.size(), offers_[i].drafts));
+    const int count = make_room_for_drafts(s);
+    decodes_[i].count += count;
+    drafts = std::max(drafts, count);
+  }
+  if (!decodes_.empty()) ++shared_counters_.stats.steps_by_drafts.at(drafts);
+  next_drafts_ = options_.make_drafter ? -1 : choose_next_drafts();
+}
+
+// How many drafts each decode row may get so that the step stays within max_draft_rows.
+int DpScheduler::max_drafts_of_step() const {
+  if (options_.max_draft_rows == 0 || decodes_.empty()) return options_.max_drafts;
+  const auto sequences = static_cast<int>(prefills_.size() + decodes_.size());
+  const int left = std::max(0, options_.max_draft_rows - sequences);
+  return std::min(options_.max_drafts, left / static_cast<int>(decodes_.size()));
+}
+
+// Leaves in s.drafts those that the decode row of a sequence may get.
+void DpScheduler::find_drafts(Sequence& s, int max_drafts) {
+  // The row itself brings one token.
+  const int left = s.request.request.max_new_tokens - s.num_output() - 1;
+  const int most = std::min(max_drafts, left);
+  const bool may = most > 0 && s.planned + 1 == s.num_known();
+  if (options_.make_drafter || !may) s.drafts.clear();
+  if (!may) return;
+  if (options_.make_drafter) {
+    if (s.drafter == nullptr) s.drafter = options_.make_drafter();
+    s.drafter->draft(s.tokens, most, s.drafts);
+  }
+  // A token that ends the sequence has none behind it, and comes from the row before it.
+  auto end = std::ranges::find_first_of(s.drafts, s.params.stop_token_ids);
+  if (end - s.drafts.begin() > most) end = s.drafts.begin() + most;
+  s.drafts.erase(end, s.drafts.end());
+}
+
+// The drafts that got pages; those behind them are dropped.
+int DpScheduler::make_room_for_drafts(Sequence& s) {
+  const int next = s.planned + 1, wanted = next + static_cast<int>(s.drafts.size());
+  const int room = std::max(next, std::min(memory_end(s), wanted));
+  s.drafts.resize(grow(s, room) ? static_cast<std::size_t>(room - next) : 0);
+  const int slots = std::min(memory_end(s), draft_end(room));
+  if (slots > room) (void)grow(s, slots);
+  return static_cast<int>(s.drafts.size());
+}
+
+// How many drafts the next step can use, if it has the sequences of this one. Where there are
+// chunks of prompts the draft runs, so that a new sequence begins with a draft.
+int DpScheduler::choose_next_drafts() {
+  probes_next_ = false;
+  if (!options_.draft_costs.are_known()) return -1;
+  offers_.clear();
+  for (const auto* items : {&decodes_, &prefills_})
+    for (const Item& item : *items)
+      offers_.push_back(
+          {draft_controller_.chance(item.sequence->draft_acceptance), options_.max_drafts});
+  const int most = max_drafts_of_step();
+  const int chosen = draft_controller_.choose(offers_, 0, most);
+  if (chosen > 0 || !prefills_.empty()) return std::max(chosen, 1);
+  if (most == 0 || !draft_controller_.probes()) return 0;
+  probes_next_ = true;
+  return DraftController::kProbe;
+}
+
+// Where the slots end that a draft fills behind a step that ends at `end`.
+int DpScheduler::draft_end(int end) const {
+  return std::max(end, std::min(end + options_.draft_slots, options_.max_context));
+}
+
+}  // namespace sluice
