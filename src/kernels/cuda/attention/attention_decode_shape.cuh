@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_heads.cuh"
+#include "kernels/cuda/common/cluster.cuh"
 
 namespace sluice::cuda::decode {
 
