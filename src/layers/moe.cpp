@@ -72,7 +72,8 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
   const std::string suffix(blocks ? kBlocks : ""), up = std::string(names.gate_up) + suffix,
                                                    down = std::string(names.down) + suffix;
   moe.experts.interleaved = names.interleaved;
-  if (StackedExperts(block, {up, down, names.interleaved, transposed}, {experts, hidden, width, share})
+  if (StackedExperts(block, {up, down, names.interleaved, transposed},
+                     {experts, hidden, width, share})
           .load(moe.w13, moe.w2))
     return;
   take_rows_or_tiles(block, {up}, {down}, experts, hidden, share.count,

@@ -61,6 +61,22 @@ TEST(ModelFiles, WeightsLieAsTheOptionsSay) {
             2 * size.embedding.matrices + rest / 2 + rest / 64 + floats);
 }
 
+TEST(ModelFiles, ExpertsOfMxfp4TakeTheirBits) {
+  const std::string model = SLUICE_SOURCE_DIR "/bench/configs/gpt-oss-20b";
+  const ModelConfig config = load_model_config(model);
+  const ModelSize size = model_size(config);
+  // 24 layers of 32 experts with three matrices of 2,880 x 2,880, and biases.
+  constexpr std::int64_t kExperts = std::int64_t{24} * 32 * 3 * 2880 * 2880;
+  const auto bytes = [&](std::string_view quantization) {
+    Options options;
+    options.quantization = quantization;
+    return form_of(options, config, model).bytes(size, false);
+  };
+  const std::int64_t rest = 2 * (size.matrices() - kExperts) + 4 * size.floats();
+  EXPECT_EQ(bytes("auto"), rest + kExperts * 17 / 32);
+  EXPECT_EQ(bytes("none"), rest + kExperts * 2);
+}
+
 TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
   // 4,096 elements in blocks of 18 bytes for 32 (Q4_0), as many in blocks of 34 (Q8_0), and a norm.
   GgufWriter writer;
@@ -100,6 +116,8 @@ TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {
   EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 2);
   options.kv_cache_dtype = "int8";  // and a scale for each head
   EXPECT_EQ(bytes(), 36 * 2 * 8 * (128 + 4));
+  options.kv_cache_dtype = "fp8_e4m3";
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * 128);
   options.kv_cache_dtype = "float32";
   EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 4);
   options.kv_cache_dtype = "int8";

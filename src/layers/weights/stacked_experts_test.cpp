@@ -41,7 +41,7 @@ class StackedExpertsTest : public ::testing::Test {
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Weights root = loader.root();
     if (!StackedExperts(root, {"gate_up_blocks", "down_blocks", interleaved},
-                     {kExperts, kHidden, kWidth, share})
+                        {kExperts, kHidden, kWidth, share})
              .load(w13_, w2_))
       return false;
     EXPECT_TRUE(loader.finish([](std::string_view) { return false; }).empty());

@@ -16,7 +16,6 @@
 
 #include "kernels/cuda/attention/attention_decode_shape.cuh"
 #include "kernels/cuda/attention/attention_out.cuh"
-#include "kernels/cuda/common/cluster.cuh"
 
 namespace sluice::cuda::decode {
 
