@@ -78,6 +78,7 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
   output.continues = prompt->continues;
   output.continued = std::move(prompt->continued);
   output.tools = std::move(prompt->tools);
+  output.is_whole = !plan.stream;
   return chat;
 }
 

@@ -189,6 +189,7 @@ std::optional<Value> subscript(const Value& object, const Value& index, Budget& 
       break;
     }
     case Type::kString:
+    case Type::kBytes:
     case Type::kRange:
       break;
     default:
@@ -202,6 +203,9 @@ std::optional<Value> subscript(const Value& object, const Value& index, Budget& 
   if (at < 0 || at >= size) return std::nullopt;
   if (object.is_sequence()) return object.items()[static_cast<std::size_t>(at)];
   if (object.is(Type::kRange)) return Value(object.range().at(at));
+  if (object.is(Type::kBytes))
+    return Value(static_cast<std::int64_t>(
+        static_cast<unsigned char>(object.text()[static_cast<std::size_t>(at)])));
   const StringData& data = object.string();
   if (data.ascii()) return text_like(object, data.text.substr(static_cast<std::size_t>(at), 1));
   budget.charge_bytes(data.text.size());

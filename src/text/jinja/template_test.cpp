@@ -341,6 +341,8 @@ TEST(JinjaLanguage, Corners) {
        "}}{% endcall %}",
        "<p>c</p>"},
       {"{% set a %}x{% endset %}{{ a ~ 1 }}", "x1"},
+      {"{% set b = 'ża'.encode() %}{{ b | length }} {{ b[0] }} {{ b[-1] }} {{ b | list }}",
+       "3 197 97 [197, 188, 97]"},
       {"{{ range(10)[2:5] | list }} {{ range(10)[::-3] | list }}", "[2, 3, 4] [9, 6, 3, 0]"},
       {"{{ [3, 1] | sort(reverse=true) }}{{ ['b', 'A'] | sort }}", "[3, 1]['A', 'b']"},
       {"{{ 'a b c'.rsplit(None, 1) }} {{ ' a  b '.split(None, 1) }}", "['a b', 'c'] ['a', 'b ']"},

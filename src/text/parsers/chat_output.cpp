@@ -26,6 +26,7 @@ ChatOutput::ChatOutput(const ChatOutputSettings& settings) {
   if (has_calls_in_channels || (reasoning && reasoning->kind == ReasoningKind::kChannels)) {
     harmony_.emplace(has_calls_in_channels);
     harmony_->start_behind(settings.prompt);
+    if (settings.is_whole) harmony_->hold_calls();
     return;
   }
   if (reasoning) {
@@ -42,6 +43,7 @@ ChatOutput::ChatOutput(const ChatOutputSettings& settings) {
     frame_.emplace(tools->answer_open, tools->answer_close);
   if (!tools) return;
   tools_.emplace(ToolParser::create(tools->name, settings.tools));
+  if (settings.is_whole) tools_->hold_calls();
   if (reasoning && reasoning->kind == ReasoningKind::kMarks)
     thought_calls_.emplace(std::string(tools->name), settings.tools, std::string(reasoning->close));
 }

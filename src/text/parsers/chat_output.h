@@ -38,6 +38,7 @@ struct ChatOutputSettings {
   bool continues = false;        // the answer goes on with `continued`
   std::string continued;         // the text of the last message
   Json tools;                    // null: none
+  bool is_whole = false;         // the answer is told at once: long calls are held, too
 };
 
 // The special tokens that spell the marks of these parsers: they must stay in the text.

@@ -1,5 +1,6 @@
 #include "text/parsers/harmony_parser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/parsers/lenient_json.h"
@@ -13,6 +14,8 @@ constexpr std::string_view kStart = "<|start|>", kChannel = "<|channel|>", kMess
                            kConstrain = "<|constrain|>";
 constexpr std::string_view kAssistant = "assistant", kTo = "to=", kFunctions = "functions.";
 constexpr std::size_t kMaxHeader = 512;
+// So much text behind the beginning of another message shows that the string was left open.
+constexpr std::size_t kMaxLate = 4096;
 
 MarkerScanner header_scanner() {
   return MarkerScanner({kMessage, kChannel, kStart, kEnd, kCall, kReturn, kConstrain});
@@ -53,7 +56,10 @@ void HarmonyParser::start_behind(std::string_view prompt) {
 }
 
 std::vector<ToolEvent> HarmonyParser::push(std::string_view text) {
-  for (const char c : text) step(c);
+  for (const char c : text) {
+    step(c);
+    step_again();
+  }
   return std::exchange(events_, {});
 }
 
@@ -135,6 +141,8 @@ void HarmonyParser::begin_message() {
   arguments_.clear();
   raw_.clear();
   json_ = JsonCall(true);
+  late_.clear();
+  late_arguments_.clear();
   told_ = began_ = false;
   state_ = State::kArguments;
 }
@@ -168,7 +176,6 @@ void HarmonyParser::text(Body body, std::string_view part) {
 
 void HarmonyParser::step_arguments(char c) {
   if (!began_ && is_blank(c)) return;
-  raw_ += c;
   if (!began_ && c != '{') {
     state_ = State::kBroken;
     raw_.clear();
@@ -176,22 +183,110 @@ void HarmonyParser::step_arguments(char c) {
     return;
   }
   began_ = true;
-  const JsonCall::Status status = json_.push(c);
-  if (status == JsonCall::Status::kInvalid) {
+  if (!late_.empty()) {
+    step_late(c);
+  } else if (json_.in_string() || scanner_.holding()) {
+    step_string(c);
+  } else if (read_json(c) == JsonCall::Status::kInvalid) {
     state_ = State::kBroken;
-    std::string again = std::exchange(raw_, {});
-    if (told_) again = c;
-    for (const char r : again) step_broken(r);
+    replay(std::string_view(&c, 1));
+  }
+}
+
+// A string may hold the text of marks.
+void HarmonyParser::step_string(char c) {
+  std::string plain;
+  const int marker = scanner_.push(c, plain);
+  const std::string mark(marker < 0 ? std::string_view() : scanner_.marker(marker));
+  const bool is_text = mark.empty() || mark == kStart;
+  if (is_text) plain += mark;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const JsonCall::Status status = read_json(plain[i]);
+    if (status == JsonCall::Status::kMore) continue;
+    const std::size_t next = status == JsonCall::Status::kDone ? i + 1 : i;
+    const std::string left = plain.substr(next) + (is_text ? "" : mark) + scanner_.held();
+    scanner_ = body_scanner();
+    if (status == JsonCall::Status::kInvalid) state_ = State::kBroken;
+    replay(left);
     return;
   }
-  arguments(json_.take_arguments());
-  if (status == JsonCall::Status::kDone) {
-    tell();
-    state_ = State::kTail;
-  } else if (!told_ && arguments_.size() > kMaxHeldCall) {
-    tell();
+  if (is_text) return;
+  if (!json_.in_string()) {
+    state_ = State::kBroken;
+    replay(mark);
+    return;
   }
-  if (told_) raw_.clear();
+  late_mark_ = mark.size();
+  for (const char m : mark) step_late(m);
+}
+
+// Behind a mark in a string. Where another message begins, the string was left open, unless the
+// arguments end as they should. Elsewhere the mark is text.
+void HarmonyParser::step_late(char c) {
+  late_ += c;
+  const JsonCall::Status status = json_.push(c);
+  late_arguments_ += json_.take_arguments();
+  const std::string_view behind =
+      trimmed(std::string_view(late_).substr(std::min(late_mark_, late_.size())));
+  const bool may_end = behind.starts_with(kStart) || kStart.starts_with(behind);
+  if (status == JsonCall::Status::kDone) {
+    release_late();
+    end_json();
+  } else if (may_end && (status == JsonCall::Status::kInvalid || late_.size() > kMaxLate)) {
+    state_ = State::kBroken;
+    late_arguments_.clear();
+    replay(std::exchange(late_, {}));
+  } else if (!may_end) {
+    if (status == JsonCall::Status::kInvalid) {
+      state_ = State::kBroken;
+      late_.pop_back();
+      replay(std::string_view(&c, 1));
+    }
+    release_late();
+  }
+}
+
+// The mark is text of the string.
+void HarmonyParser::release_late() {
+  arguments(std::exchange(late_arguments_, {}));
+  if (!told_) raw_ += late_;
+  late_.clear();
+}
+
+// A byte that is not kept by the scanner. kInvalid: the byte is not read.
+JsonCall::Status HarmonyParser::read_json(char c) {
+  const JsonCall::Status status = json_.push(c);
+  arguments(json_.take_arguments());
+  if (status == JsonCall::Status::kInvalid) return status;
+  if (!told_) raw_ += c;
+  if (status == JsonCall::Status::kDone) {
+    end_json();
+  } else if (!told_ && arguments_.size() > max_held_) {
+    tell();
+    raw_.clear();
+  }
+  return status;
+}
+
+void HarmonyParser::end_json() {
+  tell();
+  raw_.clear();
+  state_ = State::kTail;
+}
+
+// `text` is read once more, before the bytes that wait to be read again.
+void HarmonyParser::replay(std::string_view text) {
+  replay_ = std::string(text) + replay_.substr(std::min(replay_at_, replay_.size()));
+  replay_at_ = 0;
+}
+
+void HarmonyParser::step_again() {
+  while (replay_at_ < replay_.size()) {
+    const char again = replay_[replay_at_++];
+    step(again);
+  }
+  replay_.clear();
+  replay_at_ = 0;
 }
 
 // The rest of a call's message: behind its arguments it is dropped.
@@ -239,6 +334,7 @@ void HarmonyParser::end_broken() {
 void HarmonyParser::tell() {
   if (told_) return;
   told_ = true;
+  json_.mend();
   ToolEvent event;
   event.kind = ToolEvent::Kind::kBegin;
   event.index = num_calls_++;
@@ -265,6 +361,13 @@ void HarmonyParser::arguments(std::string_view part) {
 }
 
 std::vector<ToolEvent> HarmonyParser::finish(bool is_cut) {
+  while (state_ == State::kArguments && !late_.empty()) {
+    // The mark at the end of the text ends the message.
+    state_ = State::kBroken;
+    late_arguments_.clear();
+    replay(std::exchange(late_, {}));
+    step_again();
+  }
   std::string held;
   scanner_.flush(held);
   switch (state_) {
@@ -277,6 +380,8 @@ std::vector<ToolEvent> HarmonyParser::finish(bool is_cut) {
       text(body_, held);
       break;
     case State::kArguments:
+      for (const char c : held)
+        if (read_json(c) == JsonCall::Status::kInvalid) arguments(std::string_view(&c, 1));
       if (is_cut) {
         tell();
         incomplete_ = true;

@@ -5,9 +5,10 @@
 //   for (const ToolEvent& event : parser.finish(is_cut)) ...
 //
 // The recipient makes a call, in any channel. Channel analysis is reasoning, any other one content.
-// Several messages of one kind are joined by a line break. Text outside messages is content. A call
-// whose arguments have a fault comes with its own text as arguments, and `incomplete()` says so.
-// Any cut of the text gives the same. One thread uses a parser.
+// Several messages of one kind are joined by a line break. Text outside messages is content. A mark
+// in a string of arguments is text, unless the string stays open: then the mark ends the message.
+// A call whose arguments have a fault comes with its own text as arguments, and `incomplete()` says
+// so. Any cut of the text gives the same. One thread uses a parser.
 #pragma once
 
 #include <set>
@@ -33,6 +34,8 @@ class HarmonyParser {
   std::vector<ToolEvent> finish(bool is_cut = false);
   // The output goes on behind `prompt`: the last assistant's message may be open there.
   void start_behind(std::string_view prompt);
+  // Calls are held until they are whole, whatever their length.
+  void hold_calls() { max_held_ = std::string::npos; }
 
   int num_calls() const { return num_calls_; }
   bool incomplete() const { return incomplete_; }
@@ -49,9 +52,16 @@ class HarmonyParser {
   enum class Body { kContent, kReasoning, kRaw };
 
   void step(char c);
+  void step_again();
   void step_header(char c);
   void step_body(char c);
   void step_arguments(char c);
+  void step_string(char c);
+  void step_late(char c);
+  JsonCall::Status read_json(char c);
+  void end_json();
+  void release_late();
+  void replay(std::string_view text);
   void step_broken(char c);
   void begin_message();
   void begin_header(std::string_view mark);
@@ -72,10 +82,16 @@ class HarmonyParser {
   bool is_new_body_ = false;  // nothing of the body was told
   bool has_text_[2] = {};     // content, reasoning
   std::string name_, arguments_, raw_;
+  // From a mark in a string on: the bytes, and the arguments that they make if the mark is text.
+  std::string late_, late_arguments_;
+  std::size_t late_mark_ = 0;  // the length of the mark
+  std::string replay_;         // bytes to read again, before later bytes
+  std::size_t replay_at_ = 0;
   JsonCall json_;
   bool told_ = false, began_ = false;
   int num_calls_ = 0;
   bool incomplete_ = false;
+  std::size_t max_held_ = kMaxHeldCall;
 };
 
 }  // namespace sluice

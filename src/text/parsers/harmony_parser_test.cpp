@@ -77,6 +77,56 @@ TEST(HarmonyParser, FaultsInArguments) {
   EXPECT_TRUE(broken.incomplete);
 }
 
+// The marks end a message whose string stays open. In a string that is closed they are text.
+TEST(HarmonyParser, MarksInAnOpenString) {
+  const std::string answer =
+      "<|start|>assistant<|channel|>final<|message|>Sorry, \"so\".<|return|>";
+  for (const std::size_t size : {2u, 600u}) {
+    const std::string city(size, 'R');
+    for (const char* end : {"<|end|>", "<|call|>", "<|call|>\n"}) {
+      const Parsed out = whole(kCall + "{\"city\": \"" + city + end + answer);
+      ASSERT_EQ(out.calls.size(), 1u);
+      EXPECT_EQ(out.calls[0].second, "{\"city\": \"" + city);
+      EXPECT_EQ(out.content, "Sorry, \"so\".");
+      EXPECT_TRUE(out.incomplete);
+    }
+    const Parsed two = whole(kCall + "{\"a\": \"" + city + "<|call|><|start|>assistant" + kCall +
+                             "{\"b\": 1}<|call|>");
+    ASSERT_EQ(two.calls.size(), 2u);
+    EXPECT_EQ(two.calls[0].second, "{\"a\": \"" + city);
+    EXPECT_EQ(two.calls[1].second, "{\"b\": 1}");
+    const Parsed last = whole(kCall + "{\"a\": \"" + city + "<|call|>");
+    EXPECT_EQ(last.calls[0].second, "{\"a\": \"" + city);
+    for (const std::string& text :
+         {city + "<|call|> x", city + "<|end|><|start|>assistant<|channel|>final",
+          city + "<|start|>", city + "<|end|><|end|>", "<|call|>" + city + "<|cal",
+          city + "<|end|>" + std::string(5000, 'y')}) {
+      const Parsed out = whole(kCall + "{\"a\": \"" + text + "\"}<|call|>");
+      ASSERT_EQ(out.calls.size(), 1u) << text;
+      EXPECT_EQ(out.calls[0].second, "{\"a\": \"" + text + "\"}");
+      EXPECT_EQ(out.content, "");
+      EXPECT_FALSE(out.incomplete);
+    }
+  }
+}
+
+TEST(HarmonyParser, LongArgumentsAreMended) {
+  const std::string x(600, 'x');
+  const Parsed out = whole(kCall + "{\"a\": \"" + x + "\", \"b\": [True, 'c',],}<|call|>");
+  EXPECT_EQ(out.calls[0].second, "{\"a\": \"" + x + "\", \"b\": [true, \"c\"]}");
+  EXPECT_FALSE(out.incomplete);
+  const Parsed broken = whole(kCall + "{\"a\": \"" + x + "\", , \"b\": 1}<|call|>");
+  EXPECT_EQ(broken.calls[0].second, "{\"a\": \"" + x + "\", , \"b\": 1}");
+  EXPECT_TRUE(broken.incomplete);
+}
+
+// The recipients of other tools take text.
+TEST(HarmonyParser, ArgumentsThatAreNoJson) {
+  const Parsed out = whole("<|channel|>analysis to=python code<|message|>print(1)<|call|>");
+  EXPECT_EQ(out.calls[0], std::make_pair(std::string("python"), std::string("print(1)")));
+  EXPECT_TRUE(out.incomplete);
+}
+
 TEST(HarmonyParser, CutTexts) {
   EXPECT_EQ(whole(kCall + "{\"a\": \"x", true, true).calls[0].second, "{\"a\": \"x");
   EXPECT_EQ(whole("<|channel|>commentary to=functions.f", true, true), Parsed{});

@@ -52,16 +52,38 @@ TEST(LiteralArguments, StringsOfPython) {
 
 TEST(LiteralArguments, NothingIsEvaluated) {
   for (const char* text :
-       {"1 + 2)", "a=1 + 2)", "a=open('x'))", "\"Oslo\")", "a=b)", "a=nan)", "a=01)", "a=(1, 2))",
-        "a='x' 'y')", "a=f'x')", "1)", "a)", "a=]", "a='\\xZZ')", "a='\\UFFFFFFFF')"})
+       {"1 + 2)",   "a=1 + 2)", "a=open('x'))", "\"Oslo\")",       "a=b)",     "a=nan)",
+        "a=01)",    "a=0x)",    "a=0xg)",       "a=0b12)",         "a=(1 2))", "a=('x') 'y')",
+        "a='x' 5)", "a='x' r)", "a=b'x')",      "a=f'x')",         "(a=1))",   "1)",
+        "a)",       "a=]",      "a='\\xZZ')",   "a='\\UFFFFFFFF')"})
     EXPECT_EQ(keywords(text), "!") << text;
   EXPECT_EQ(keywords("a='x"), "{\"a\": \"x...");
+  EXPECT_EQ(keywords("a='x'"), "{\"a\": \"x...");
+}
+
+TEST(LiteralArguments, StringsSideBySideAreOne) {
+  EXPECT_EQ(keywords(R"(a='x' 'y', b="1" '2'"3", c=['p' "q", 'r']))"),
+            R"({"a": "xy", "b": "123", "c": ["pq", "r"]})");
+  EXPECT_EQ(keywords("a='' \"\" 'z', b='' )"), R"({"a": "z", "b": ""})");
+  EXPECT_EQ(keywords(R"(a=r"a\d\"" 'b\n', b=u'x', c={'k': R'\n'}))"),
+            R"({"a": "a\\d\\\"b\n", "b": "x", "c": {"k": "\\n"}})");
+}
+
+TEST(LiteralArguments, NumbersOfOtherBasesBecomeDecimal) {
+  EXPECT_EQ(keywords("a=0x10, b=-0XfF, c=0o17, d=0b1_01, e=0xFFFFFFFFFFFFFFFFFFFF)"),
+            R"({"a": 16, "b": -255, "c": 15, "d": 5, "e": 1208925819614629174706175})");
+}
+
+TEST(LiteralArguments, TuplesAreLists) {
+  EXPECT_EQ(keywords("a=(1, 2), b=(), c=(1,), d=((1, 2), ('x', [3])))"),
+            R"({"a": [1, 2], "b": [], "c": [1], "d": [[1, 2], ["x", [3]]]})");
+  // A parenthesis without a comma is none.
+  EXPECT_EQ(keywords("a=(1), b=('x' 'y'), c=((2)), d=({'k': (3,)}))"),
+            R"({"a": 1, "b": "xy", "c": 2, "d": {"k": [3]}})");
 }
 
 TEST(LiteralArguments, DepthIsBounded) {
-  std::string deep = "a=";
-  for (int i = 0; i < 100; ++i) deep += '[';
-  EXPECT_EQ(keywords(deep), "!");
+  for (const char bracket : {'[', '('}) EXPECT_EQ(keywords("a=" + std::string(100, bracket)), "!");
 }
 
 TEST(LiteralArguments, BracesHaveMarkedStrings) {
@@ -70,8 +92,17 @@ TEST(LiteralArguments, BracesHaveMarkedStrings) {
             R"({"city": "a \"b\" {c}, <x", "days": 3, "deep": {"k": ["x", null, {"y": -1.5}]}})");
   EXPECT_EQ(braces("{ a b: true }"), "!");
   EXPECT_EQ(braces(" a b: true }"), R"({"a b": true})");
-  EXPECT_EQ(braces("city:Oslo}"), "!");
   EXPECT_EQ(braces("a:<q>Oslo}"), "{\"a\": \"Oslo}...");
+}
+
+TEST(LiteralArguments, BracesHaveBareStrings) {
+  EXPECT_EQ(braces("city:Oslo}"), R"({"city": "Oslo"})");
+  EXPECT_EQ(braces("s: plain text ,n:5,u:https://a.b/c?d=1,l:[red, it's]}"),
+            R"({"s": "plain text", "n": 5, "u": "https://a.b/c?d=1", "l": ["red", "it's"]})");
+  EXPECT_EQ(braces("a:None,b:true,c:1.50,d:+49 30}"),
+            R"({"a": null, "b": true, "c": 1.50, "d": "+49 30"})");
+  for (const char* text : {"a:x<q>}", "a:x<q", "a:b{c}}", "a:,b:1}", "a:'x'}", "a:x, y}"})
+    EXPECT_EQ(braces(text), "!") << text;
 }
 
 }  // namespace

@@ -47,24 +47,26 @@ ToolParser ToolParser::create(std::string_view name, const Json& tools, MakeId m
 }
 
 ToolParser::ToolParser(const ToolFormat& format, const Json& tools, MakeId make_id)
-    : format_(format),
-      make_id_(std::move(make_id)),
-      schemas_(tools),
-      json_(false, format.name_key, format.arguments_key) {
+    : format_(format), make_id_(std::move(make_id)), schemas_(tools), json_(false, format) {
   enter_text(false);
 }
 
 std::vector<ToolEvent> ToolParser::push(std::string_view text) {
   for (const char c : text) {
     step(c);
-    while (replay_at_ < replay_.size()) {
-      const char again = replay_[replay_at_++];
-      step(again);
-    }
-    replay_.clear();
-    replay_at_ = 0;
+    step_again();
   }
   return std::exchange(events_, {});
+}
+
+// The bytes that wait to be read once more.
+void ToolParser::step_again() {
+  while (replay_at_ < replay_.size()) {
+    const char again = replay_[replay_at_++];
+    step(again);
+  }
+  replay_.clear();
+  replay_at_ = 0;
 }
 
 void ToolParser::step(char c) {
@@ -106,6 +108,9 @@ void ToolParser::step(char c) {
     case State::kValue:
       step_value(c);
       break;
+    case State::kBehindValue:
+      step_behind_value(c);
+      break;
     case State::kBroken:
       step_broken(c);
       break;
@@ -113,7 +118,7 @@ void ToolParser::step(char c) {
       step_rest(c);
       break;
   }
-  if (begun_ && !told_ && state_ != State::kBroken && raw_.size() > kMaxHeldCall &&
+  if (begun_ && !told_ && state_ != State::kBroken && raw_.size() > max_held_ &&
       !arguments_.empty())
     tell();
 }
@@ -134,6 +139,7 @@ ToolParser::Role ToolParser::scan(char c, std::string& plain) {
 }
 
 // `block_is_open`: text follows a call before the closing marks of its block, which are dropped.
+// Closing marks that only white space parts from a call are dropped, too.
 void ToolParser::enter_text(bool block_is_open) {
   raw_.clear();
   head_.clear();
@@ -145,7 +151,7 @@ void ToolParser::enter_text(bool block_is_open) {
     marks.push_back({attribute_free(format_.call_open), Role::kCallOpen});
   for (const std::string_view close : {format_.close, format_.other_close})
     marks.push_back({close, Role::kClose});
-  if (block_is_open)
+  if (block_is_open || num_calls_ > 0)
     for (const std::string_view close : {format_.call_close, format_.call_tail})
       marks.push_back({close, Role::kCallClose});
   enter(State::kText, std::move(marks));
@@ -162,23 +168,18 @@ void ToolParser::step_text(char c) {
   content(plain);
   if (marker < 0) return;
   const Mark mark = marks_[static_cast<std::size_t>(marker)];
-  switch (mark.role) {
-    case Role::kOpen:
-      enter_block(mark.text);
-      return;
-    case Role::kCallOpen:
-      enter_block(mark.text);
-      enter_name(mark.text);
-      return;
-    case Role::kCallClose:
-      return;
-    default:
-      // The closing mark of a block that a call came from is dropped; any other one is text.
-      if (block_open_) {
-        enter_text(false);
-      } else {
-        content(mark.text);
-      }
+  if (mark.role == Role::kOpen || mark.role == Role::kCallOpen) {
+    enter_block(mark.text);
+    if (mark.role == Role::kCallOpen) enter_name(mark.text);
+    return;
+  }
+  // The closing mark of a block that a call came from is dropped, and those behind it; any other
+  // one is text.
+  const bool is_behind_call = num_calls_ > 0 && after_call_;
+  if (!block_open_ && !is_behind_call) {
+    content(mark.text);
+  } else if (mark.role == Role::kClose && block_open_) {
+    enter_text(false);
   }
 }
 
@@ -204,6 +205,7 @@ void ToolParser::content(std::string_view text) {
 void ToolParser::tell() {
   if (told_) return;
   told_ = true;
+  json_.mend();
   ToolEvent event;
   event.kind = ToolEvent::Kind::kBegin;
   event.index = num_calls_++;
@@ -273,13 +275,18 @@ void ToolParser::give_up(bool again) {
 }
 
 std::vector<ToolEvent> ToolParser::finish(bool is_cut) {
+  if (state_ == State::kBehindValue) {
+    end_open_value();
+    step_again();
+  }
   if (state_ == State::kText) {
     std::string plain;
     scanner_.flush(plain);
     content(plain);
   } else if (told_) {
     finish_told(is_cut);
-  } else if (state_ == State::kBlock && block_calls_ > 0) {
+  } else if (state_ == State::kBlock &&
+             (block_calls_ > 0 || (num_calls_ > 0 && after_call_ && is_empty_block()))) {
     // Only marks and white space came behind the last call.
   } else if (is_cut) {
     finish_cut();
@@ -303,11 +310,18 @@ void ToolParser::finish_told(bool is_cut) {
     complete();
     return;
   }
+  if (state_ == State::kJson && !is_cut && !bare_arguments_ && json_.has_whole_arguments()) {
+    complete();
+    return;
+  }
   incomplete_ = true;
   // Where the engine cut the text, what is held may be the beginning of a mark.
   if (state_ == State::kValue && streams_value_ && !is_cut)
     arguments(escape_json_string(held_newline_ + rest));
-  if (state_ == State::kRest) arguments(rest);
+  if (state_ == State::kRest) {
+    add_rest(rest);
+    end_rest();
+  }
 }
 
 // The engine ended the text: a call whose name is known keeps the arguments so far.

@@ -8,8 +8,9 @@
 // One machine reads every row of tool_format.h. Text before, between and after calls is content;
 // white space next to calls is dropped. A call comes whole, with the text of a JSON object as its
 // arguments, or its bytes are content. A short call comes when it is whole; a longer one streams,
-// as pieces of its arguments. Then a fault in its arguments can no longer make it text, and
-// `incomplete()` says so. Work is linear in the text for any input (R14). One thread uses a parser.
+// as pieces of its arguments. Clear faults are mended in both. Any other fault in a call that
+// streams can no longer make it text, and `incomplete()` says so. Work is linear in the text for
+// any input (R14). One thread uses a parser.
 #pragma once
 
 #include <functional>
@@ -46,6 +47,9 @@ class ToolParser {
   // a name is dropped. Otherwise an unfinished call is text.
   std::vector<ToolEvent> finish(bool is_cut = false);
 
+  // Calls are held until they are whole, whatever their length: for an answer that is told at once.
+  void hold_calls() { max_held_ = std::string::npos; }
+
   int num_calls() const { return num_calls_; }
   // The arguments of a call are not a whole JSON object.
   bool incomplete() const { return incomplete_; }
@@ -65,8 +69,9 @@ class ToolParser {
     kKey,
     kBeforeValue,
     kValue,
-    kBroken,  // the JSON of a call has a fault; its end decides whether it can be mended
-    kRest     // the same, for a call that was told: its bytes go on as arguments
+    kBehindValue,  // behind the end of a call that stands in a value
+    kBroken,       // the JSON of a call has a fault; its end decides whether it can be mended
+    kRest          // the same, for a call that was told: its bytes go on as arguments
   };
   enum class Role {
     kNone,
@@ -90,6 +95,7 @@ class ToolParser {
 
   ToolParser(const ToolFormat& format, const Json& tools, MakeId make_id);
   void step(char c);
+  void step_again();
 
   // tool_parser.cpp
   void enter(State state, std::vector<Mark> marks = {});
@@ -132,19 +138,31 @@ class ToolParser {
   // tool_parser_tags.cpp
   void enter_pairs();
   void step_pairs(char c);
+  void enter_key();
   void step_key(char c);
   void step_before_value(char c);
   void begin_value();
+  void enter_value();
   void step_value(char c);
+  void step_behind_value(char c);
+  void end_open_value();
+  void stream_value();
+  void end_value();
   void add_value(std::string_view text);
   void break_tags(const std::string& plain);
 
   // tool_parser_broken.cpp
   void break_call(char c);
+  void break_told_call(char c);
   void step_broken(char c);
+  bool resume_mended();
+  void go_on_behind(const Mark& mark);
   void step_rest(char c);
+  void add_rest(std::string_view text);
+  void end_rest();
   bool mend(std::string_view region, bool& in_string);
 
+  bool is_empty_block() const;
   bool is_marked() const { return is_marked_; }
   bool is_tool(const std::string& name) const { return schemas_.has_tool(name); }
 
@@ -173,14 +191,16 @@ class ToolParser {
 
   // kTagged: the value that is read.
   bool streams_value_ = false, value_is_string_ = false;
-  bool value_began_ = false;  // its first byte came
-  std::string held_newline_;  // it may be the frame's
+  bool value_began_ = false;     // its first byte came
+  std::string held_newline_;     // it may be the frame's
+  std::string behind_value_;     // the end of the call in a value, and what follows it
+  bool is_behind_call_ = false;  // another call began behind it
 
   std::string name_, id_, arguments_;  // of the call that has begun; id_: the model's, if any
   bool begun_ = false;                 // the name is known
   bool told_ = false;                  // events of the call are out
   bool told_arguments_ = false;
-  int block_calls_ = 0;      // calls since the opening mark
+  int block_calls_ = 0;      // calls, or an empty list, since the opening mark
   bool block_open_ = false;  // text follows a call before its closing mark, which is dropped
   bool incomplete_ = false;
   bool started_ = false;    // content other than white space has come
@@ -188,6 +208,10 @@ class ToolParser {
   std::string space_;       // dropped unless text follows
   std::set<std::string> ids_;
   int num_calls_ = 0;
+  std::size_t max_held_ = kMaxHeldCall;
+  int mends_left_ = 0;         // how often the end of a broken call may be looked for
+  std::string tail_;           // kRest: brackets and blanks that may be the call's own end
+  std::size_t open_rest_ = 0;  // kRest: brackets of the arguments that are open
 };
 
 // The table's name for a name or an alias; Error{kBadInput} for an unknown one.

@@ -18,6 +18,12 @@ std::string_view type_mark(std::string_view type) {
   return mark == std::string_view::npos ? std::string_view() : type.substr(mark);
 }
 
+// True for marks such as <|MARK|> and [MARK], false for <MARK>, of which a text may speak.
+bool is_no_prose(std::string_view mark) {
+  return !mark.starts_with('<') || mark.size() < 2 ||
+         std::isalpha(static_cast<unsigned char>(mark[1])) == 0;
+}
+
 // functions.NAME:N, or NAME:N.
 std::string name_in_id(std::string_view id) {
   constexpr std::string_view kSpace = "functions.";
@@ -55,6 +61,11 @@ void ToolParser::enter_block(std::string_view mark) {
   enter_between();
 }
 
+// Nothing but opening marks and white space came since the text before the block.
+bool ToolParser::is_empty_block() const {
+  return block_calls_ == 0 && is_marked() && !in_list_ && fence_ == Fence::kNone;
+}
+
 void ToolParser::enter_between() {
   std::vector<Mark> marks;
   add_ends(marks);
@@ -75,6 +86,10 @@ void ToolParser::step_block(char c) {
       enter_name(mark.text);
       return;
     case Role::kOpen:
+      if (is_empty_block()) {
+        raw_marker_ = raw_.size();  // a doubled mark is one
+        return;
+      }
       if (block_calls_ == 0) {
         raw_.resize(raw_.size() - mark.text.size());
         give_up(false);
@@ -82,7 +97,7 @@ void ToolParser::step_block(char c) {
       enter_block(mark.text);
       return;
     case Role::kClose:
-      if (block_calls_ == 0) {
+      if (block_calls_ == 0 && !(is_empty_block() && (after_call_ || is_no_prose(raw_)))) {
         give_up(true);
       } else {
         enter_text(false);
@@ -120,7 +135,8 @@ bool ToolParser::step_block_byte(char p, std::string_view rest) {
     in_list_ = true;
     return false;
   }
-  if (p == ']' && in_list_ && !is_first) {
+  if (p == ']' && in_list_ && (!is_first || is_marked())) {
+    if (is_first) ++block_calls_;
     in_list_ = false;
     raw_.clear();
     if (format_.close.empty() && fence_ == Fence::kNone) {
@@ -166,7 +182,7 @@ void ToolParser::enter_name(std::string_view mark) {
     raw_marker_ = raw_.size();
   }
   head_.clear();
-  has_type_ = false;
+  begun_ = has_type_ = false;
   fence_ = Fence::kNone;
   std::vector<Mark> marks;
   add_ends(marks);
@@ -187,6 +203,7 @@ void ToolParser::enter_name(std::string_view mark) {
       marks.push_back({"{", Role::kNameClose});
       break;
     case CallSyntax::kTagged:
+      if (format_.call_open.empty()) marks.push_back({"{", Role::kBrace});
       break;
     default:
       if (format_.key_open.empty()) marks.push_back({"{", Role::kBrace});
@@ -249,6 +266,12 @@ void ToolParser::step_name(char c) {
       head_.clear();
       return;
     }
+  }
+  const bool is_opening = mark.role == Role::kOpen || mark.role == Role::kCallOpen;
+  if (is_opening && !begun_ && !has_type_ && trimmed(head_).empty()) {
+    raw_marker_ = raw_.size();  // a doubled mark is one
+    head_.clear();
+    return;
   }
   if (mark.role == Role::kOpen) {
     // The block had no call.
@@ -318,7 +341,7 @@ void ToolParser::end_name(Role role, std::string_view mark) {
   }
   if (!format_.key_open.empty()) {
     enter_pairs();
-    if (role == Role::kKeyOpen) unread(mark);
+    if (role == Role::kKeyOpen || role == Role::kBrace) unread(mark);
     return;
   }
   if (role == Role::kBrace) {

@@ -277,7 +277,7 @@ TEST(ToolParserFaults, LongCallsGoOnAsTheyAre) {
       "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"" + city + "\", oops}}";
   const Parsed out = parse("hermes", call + "</tool_call>Bye.", 5, false);
   ASSERT_EQ(out.calls.size(), 1u);
-  EXPECT_EQ(out.calls[0].second, "{\"city\": \"" + city + "\", oops}}");
+  EXPECT_EQ(out.calls[0].second, "{\"city\": \"" + city + "\", oops}");
   EXPECT_EQ(out.content, "Bye.");
   EXPECT_TRUE(out.incomplete);
 }

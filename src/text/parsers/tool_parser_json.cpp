@@ -181,6 +181,78 @@ void JsonCall::take(char c) {
 }
 
 JsonCall::Status JsonCall::push(char c) {
+  const Status status = mended(c);
+  if (status == Status::kInvalid && is_passed_on()) arguments_ += comma_ + word_ + escape_;
+  return status;
+}
+
+// A comma is read with the byte behind it, which may be a closing bracket.
+JsonCall::Status JsonCall::mended(char c) {
+  if (!word_.empty()) return in_word(c);
+  if (machine_.in_string()) return mends_ ? in_quotes(c) : read(c);
+  if (!comma_.empty()) {
+    if (is_blank(c)) {
+      comma_ += c;
+      return Status::kMore;
+    }
+    std::string comma = std::exchange(comma_, {});
+    if (mends_ && (c == '}' || c == ']') && !machine_.at_first()) comma.erase(0, 1);
+    if (read(comma) == Status::kInvalid) {
+      comma_ = std::move(comma);
+      return Status::kInvalid;
+    }
+  }
+  if (c == ',') {
+    comma_ = c;
+    return Status::kMore;
+  }
+  if (mends_ && c == '\'' && (machine_.at_key() || machine_.at_value())) {
+    is_single_ = true;
+    return read('"');
+  }
+  if (mends_ && (c == 'T' || c == 'F' || c == 'N') && machine_.at_value()) {
+    word_ = c;
+    return Status::kMore;
+  }
+  return read(c);
+}
+
+// True, False and None.
+JsonCall::Status JsonCall::in_word(char c) {
+  const std::string_view word = word_[0] == 'T' ? "True" : word_[0] == 'F' ? "False" : "None";
+  if (c != word[word_.size()]) return Status::kInvalid;
+  word_ += c;
+  if (word_.size() < word.size()) return Status::kMore;
+  word_.clear();
+  return read(word == "True" ? "true" : word == "False" ? "false" : "null");
+}
+
+// Inside a string: JSON's quotes stay, and Python's become those.
+JsonCall::Status JsonCall::in_quotes(char c) {
+  if (!escape_.empty()) {
+    escape_.clear();
+    if (c == '\'') return read(c);
+    if (c == 'x' && is_single_) return read("\\u00");
+    if (read('\\') == Status::kInvalid) return Status::kInvalid;
+    return read(c);
+  }
+  if (c == '\\' && machine_.in_plain_string()) {
+    escape_ = c;
+    return Status::kMore;
+  }
+  if (!is_single_ || !machine_.in_plain_string()) return read(c);
+  if (c == '"') return read("\\\"");
+  is_single_ = c != '\'';
+  return read(c == '\'' ? '"' : c);
+}
+
+JsonCall::Status JsonCall::read(std::string_view text) {
+  for (const char c : text)
+    if (read(c) == Status::kInvalid) return Status::kInvalid;
+  return Status::kMore;
+}
+
+JsonCall::Status JsonCall::read(char c) {
   const int depth = machine_.depth();
   const bool was_key = machine_.at_key(), was_value = machine_.at_value(),
              was_string = machine_.in_string();
@@ -199,7 +271,8 @@ JsonCall::Status JsonCall::push(char c) {
               : key_ == "id"                      ? Part::kId
               : is_arguments                      ? Part::kArguments
                                                   : Part::kOther;
-      has_odd_member_ = has_odd_member_ || (part_ == Part::kOther && key_ != "type");
+      has_odd_member_ = has_odd_member_ || (part_ == Part::kOther && key_ != "type" &&
+                                            (id_key_.empty() || key_ != id_key_));
       if ((part_ == Part::kName && has_name_) || (part_ == Part::kArguments && has_arguments_))
         part_ = Part::kOther;
       text_.clear();

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "text/parsers/lenient_json.h"
+#include "text/parsers/tool_format.h"
 
 namespace sluice {
 
@@ -18,6 +19,10 @@ class JsonMachine {
   bool in_string() const {
     return token_ == Token::kString || token_ == Token::kEscape || token_ == Token::kUnicode;
   }
+  // Inside a string, and not in an escape of it.
+  bool in_plain_string() const { return token_ == Token::kString; }
+  // Directly behind an opening bracket.
+  bool at_first() const { return expect_ == Expect::kValueOrEnd || expect_ == Expect::kKeyOrEnd; }
   // Inside or before a key of the innermost object.
   bool at_key() const { return expect_ == Expect::kKey || expect_ == Expect::kKeyOrEnd; }
   bool at_value() const { return expect_ == Expect::kValue || expect_ == Expect::kValueOrEnd; }
@@ -57,24 +62,32 @@ class JsonMachine {
 std::optional<std::string> call_arguments(const JsonText& value);
 
 // One call: {"name": ..., "arguments": {...}} in any order ("parameters" is accepted, too), or the
-// bare arguments.
+// bare arguments. After `mend` these are read as JSON: a comma before a closing bracket, Python's
+// words and quotes.
 class JsonCall {
  public:
   using Status = JsonMachine::Status;
 
-  // The keys are names of members that are read besides "name", "arguments" and "parameters";
-  // they are static storage.
-  explicit JsonCall(bool bare_arguments = false, std::string_view name_key = "name",
-                    std::string_view arguments_key = "arguments")
-      : bare_(bare_arguments), name_key_(name_key), arguments_key_(arguments_key) {}
+  explicit JsonCall(bool bare_arguments = false) : bare_(bare_arguments) {}
+  // The keys of `format` are read besides "name", "arguments" and "parameters".
+  JsonCall(bool bare_arguments, const ToolFormat& format)
+      : bare_(bare_arguments),
+        name_key_(format.name_key),
+        arguments_key_(format.arguments_key),
+        id_key_(format.id_key) {}
 
+  // kInvalid: the arguments hold what came before the byte.
   Status push(char c);
+  void mend() { mends_ = true; }
+  std::size_t depth() const { return static_cast<std::size_t>(machine_.depth()); }
+  bool in_string() const { return machine_.in_string() || !escape_.empty(); }
   bool has_name() const { return has_name_; }
   const std::string& name() const { return name_; }
   const std::string& id() const { return id_; }
   // Argument text since the previous call, in order.
   std::string take_arguments();
   bool has_arguments() const { return has_arguments_ || part_ == Part::kArguments; }
+  bool has_whole_arguments() const { return has_arguments_ && part_ != Part::kArguments; }
   // The arguments are no object, and stand for none: a list, a number, a text.
   bool has_odd_arguments() const { return has_odd_arguments_; }
   // A member that no call has.
@@ -82,12 +95,18 @@ class JsonCall {
 
  private:
   enum class Part { kNone, kKey, kName, kId, kArguments, kOther };
+  Status read(char c);
+  Status read(std::string_view text);
+  Status mended(char c);
+  Status in_word(char c);
+  Status in_quotes(char c);
+  bool is_passed_on() const { return bare_ || (part_ == Part::kArguments && streams_); }
   void take(char c);
   void end_part();
 
   JsonMachine machine_;
   bool bare_;
-  std::string_view name_key_, arguments_key_;
+  std::string_view name_key_ = "name", arguments_key_ = "arguments", id_key_;
   Part part_ = Part::kNone;
   std::string text_;  // the key or value being read
   std::string key_;
@@ -96,6 +115,11 @@ class JsonCall {
   bool streams_ = false;  // the arguments are an object: passed on as they come
   bool has_name_ = false, has_arguments_ = false;
   bool has_odd_arguments_ = false, has_odd_member_ = false;
+  bool mends_ = false;
+  std::string comma_;       // a comma and white space, up to the next byte
+  std::string word_;        // of Python, while it is read
+  std::string escape_;      // a backslash, up to the next byte
+  bool is_single_ = false;  // the string stands between single quotes
 };
 
 }  // namespace sluice

@@ -41,7 +41,7 @@ void ToolParser::step_before_arguments(char c) {
 
 // The byte that follows is the JSON's first one, which raw_ holds already.
 void ToolParser::begin_json(bool bare_arguments) {
-  json_ = JsonCall(bare_arguments, format_.name_key, format_.arguments_key);
+  json_ = JsonCall(bare_arguments, format_);
   bare_arguments_ = bare_arguments;
   if (fence_ != Fence::kNone) fence_ = Fence::kInside;
   json_at_ = raw_.empty() ? 0 : raw_.size() - 1;
@@ -51,6 +51,7 @@ void ToolParser::begin_json(bool bare_arguments) {
 void ToolParser::step_json(char c) {
   const JsonCall::Status status = json_.push(c);
   if (status == JsonCall::Status::kInvalid) {
+    if (told_) arguments(json_.take_arguments());
     break_call(c);
     return;
   }
@@ -71,11 +72,11 @@ void ToolParser::step_json(char c) {
 }
 
 void ToolParser::json_done() {
-  const bool is_bare = !is_marked();
-  const bool is_call = begun_ && !json_.has_odd_arguments() &&
-                       !(is_bare && !json_.has_arguments() && json_.has_odd_member());
+  // Arguments may stand in a member of another name, which is a fault.
+  const bool is_call =
+      begun_ && !json_.has_odd_arguments() && (json_.has_arguments() || !json_.has_odd_member());
   if (!is_call) {
-    if (is_bare) {
+    if (!is_marked()) {
       give_up(false);
     } else {
       break_call('\0');

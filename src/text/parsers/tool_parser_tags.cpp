@@ -5,6 +5,8 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxKey = 1024;
+// An end of the call that so much text follows stands in a value.
+constexpr std::size_t kMaxBehindValue = 4096;
 
 // The first attribute's value, which may stand between quotes: KEY, "KEY" or 'KEY' and more.
 std::string_view first_value(std::string_view text) {
@@ -25,15 +27,23 @@ void ToolParser::enter_pairs() {
 void ToolParser::step_pairs(char c) {
   std::string plain;
   const int marker = scanner_.push(c, plain);
-  if (!trimmed(plain).empty()) {
-    break_tags(plain + std::string(marker < 0 ? std::string_view() : scanner_.marker(marker)));
+  const std::string marked(marker < 0 ? std::string_view() : scanner_.marker(marker));
+  if (const std::size_t at = plain.find_first_not_of(" \n\r\t"); at != std::string::npos) {
+    if (first_argument_ && plain[at] == '{') {
+      // The arguments as one JSON object, in place of tags.
+      unread(plain.substr(at + 1) + marked + scanner_.held());
+      begin_json(true);
+      step_json('{');
+      return;
+    }
+    break_tags(plain + marked);
     return;
   }
   if (marker < 0) return;
   const Mark mark = marks_[static_cast<std::size_t>(marker)];
   if (mark.role == Role::kKeyOpen) {
     head_.clear();
-    enter(State::kKey, {{attribute_free(format_.key_close), Role::kKeyClose}});
+    enter_key();
     return;
   }
   const bool is_close = mark.role == Role::kClose || mark.role == Role::kCallClose;
@@ -46,9 +56,22 @@ void ToolParser::step_pairs(char c) {
   break_tags(std::string(mark.text));
 }
 
+// A key holds no mark of its format.
+void ToolParser::enter_key() {
+  std::vector<Mark> marks = {{attribute_free(format_.key_close), Role::kKeyClose},
+                             {attribute_free(format_.key_open), Role::kKeyOpen},
+                             {format_.value_open, Role::kValueOpen},
+                             {format_.value_close, Role::kValueClose}};
+  add_ends(marks);
+  enter(State::kKey, std::move(marks));
+}
+
 void ToolParser::step_key(char c) {
-  if (scan(c, head_) != Role::kKeyClose) {
-    if (head_.size() > kMaxKey) break_tags(std::exchange(head_, {}));
+  const int marker = scanner_.push(c, head_);
+  const Mark mark = marker < 0 ? Mark{{}, Role::kNone} : marks_[static_cast<std::size_t>(marker)];
+  if (mark.role != Role::kKeyClose) {
+    if (mark.role != Role::kNone || head_.size() > kMaxKey)
+      break_tags(std::exchange(head_, {}) + std::string(mark.text));
     return;
   }
   key_ = std::string(first_value(head_));
@@ -83,7 +106,20 @@ void ToolParser::begin_value() {
   value_.clear();
   held_newline_.clear();
   value_began_ = false;
-  enter(State::kValue, {{format_.value_close, Role::kValueClose}});
+  enter_value();
+}
+
+// A value ends at its own closing mark. The end of the call is watched, too, since the closing mark
+// may be missing.
+void ToolParser::enter_value() {
+  std::vector<Mark> marks = {{format_.value_close, Role::kValueClose}};
+  if (format_.call_close.empty()) {
+    marks.push_back({format_.close, Role::kClose});
+    marks.push_back({format_.other_close, Role::kClose});
+  } else {
+    marks.push_back({format_.call_close, Role::kCallClose});
+  }
+  enter(State::kValue, std::move(marks));
 }
 
 // Text of the value; a line break at each end may be the frame's.
@@ -104,13 +140,59 @@ void ToolParser::add_value(std::string_view text) {
 
 void ToolParser::step_value(char c) {
   std::string plain;
-  const Role role = scan(c, plain);
+  const int marker = scanner_.push(c, plain);
+  const Mark mark = marker < 0 ? Mark{{}, Role::kNone} : marks_[static_cast<std::size_t>(marker)];
   add_value(plain);
-  if (streams_value_) {
-    arguments(escape_json_string(value_));
-    value_.clear();
+  stream_value();
+  if (mark.role == Role::kValueClose) {
+    end_value();
+  } else if (mark.role != Role::kNone) {
+    behind_value_ = mark.text;
+    is_behind_call_ = false;
+    std::vector<Mark> marks = {{format_.value_close, Role::kValueClose},
+                               {attribute_free(format_.key_open), Role::kKeyOpen}};
+    add_ends(marks);
+    enter(State::kBehindValue, std::move(marks));
   }
-  if (role != Role::kValueClose) return;
+}
+
+// The end of the call stands in a value. It ends the value where only closing marks follow, or
+// another call with a key, and no closing mark of the value. Otherwise it is text of the value.
+void ToolParser::step_behind_value(char c) {
+  behind_value_ += c;
+  std::string plain;
+  const int marker = scanner_.push(c, plain);
+  const Mark mark = marker < 0 ? Mark{{}, Role::kNone} : marks_[static_cast<std::size_t>(marker)];
+  const bool is_text =
+      mark.role == Role::kValueClose || behind_value_.size() > kMaxBehindValue ||
+      (!is_behind_call_ && (mark.role == Role::kKeyOpen || !trimmed(plain).empty()));
+  if (is_text) {
+    const std::string again = marker < 0 ? scanner_.held() : std::string(mark.text);
+    behind_value_.resize(behind_value_.size() - again.size());
+    add_value(std::exchange(behind_value_, {}));
+    stream_value();
+    enter_value();
+    unread(again);
+    return;
+  }
+  if (mark.role == Role::kOpen || mark.role == Role::kCallOpen) is_behind_call_ = true;
+  if (mark.role == Role::kKeyOpen) end_open_value();
+}
+
+// The value's closing mark is missing.
+void ToolParser::end_open_value() {
+  const std::string left = std::exchange(behind_value_, {});
+  end_value();
+  unread(left);
+}
+
+void ToolParser::stream_value() {
+  if (!streams_value_) return;
+  arguments(escape_json_string(value_));
+  value_.clear();
+}
+
+void ToolParser::end_value() {
   if (streams_value_) {
     arguments("\"");
   } else if (format_.string_key_close.empty()) {

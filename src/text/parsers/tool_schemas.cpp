@@ -1,6 +1,7 @@
 #include "text/parsers/tool_schemas.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 
 #include "text/parsers/lenient_json.h"
@@ -41,8 +42,9 @@ std::string type_named(const std::string& name) {
   return found == kNames.end() ? name : found->second;
 }
 
-// What the `$ref` of a schema names in `root`: a local JSON pointer (RFC 6901). Null: nothing.
-const Json* referenced(const Json& schema, const Json& root) {
+}  // namespace
+
+const Json* schema_named(const Json& schema, const Json& root) {
   const auto reference = schema.find("$ref");
   if (reference == schema.end() || !reference->is_string()) return nullptr;
   std::string_view rest = reference->get_ref<const std::string&>();
@@ -54,9 +56,17 @@ const Json* referenced(const Json& schema, const Json& root) {
     const std::size_t end = std::min(rest.find('/', 1), rest.size());
     std::string name;
     for (std::size_t i = 1; i < end; ++i) {
-      const bool is_escape = rest[i] == '~' && i + 1 < end && (rest[i + 1] | 1) == '1';
-      name += is_escape ? (rest[++i] == '0' ? '~' : '/') : rest[i];
+      unsigned code = 0;
+      const bool is_encoded =
+          rest[i] == '%' && i + 2 < end &&
+          std::from_chars(rest.data() + i + 1, rest.data() + i + 3, code, 16).ptr ==
+              rest.data() + i + 3;
+      name += is_encoded ? static_cast<char>(code) : rest[i];
+      if (is_encoded) i += 2;
     }
+    for (std::size_t i = 0; (i = name.find('~', i)) != std::string::npos; ++i)
+      if (i + 1 < name.size() && (name[i + 1] | 1) == '1')
+        name.replace(i, 2, name[i + 1] == '0' ? "~" : "/");
     rest.remove_prefix(end);
     if (!at->is_object()) return nullptr;
     const auto member = at->find(name);
@@ -66,13 +76,16 @@ const Json* referenced(const Json& schema, const Json& root) {
   return at;
 }
 
+namespace {
+
 // The types that a schema states.
 void add_types(const Json& schema, Walk& walk, int depth, std::vector<std::string>& types) {
   if (!walk.enters(schema, depth)) return;
   const auto add = [&](const Json& type) {
     if (type.is_string()) types.push_back(type_named(type.get<std::string>()));
   };
-  if (const Json* named = referenced(schema, walk.root)) add_types(*named, walk, depth + 1, types);
+  if (const Json* named = schema_named(schema, walk.root))
+    add_types(*named, walk, depth + 1, types);
   if (schema.contains("type")) {
     if (!schema["type"].is_array()) return add(schema["type"]);
     for (const Json& type : schema["type"]) add(type);
@@ -92,7 +105,7 @@ template <class Use, class Others>
 void for_properties(const Json& schema, Walk& walk, int depth, const Use& use,
                     const Others& others) {
   if (!walk.enters(schema, depth)) return;
-  if (const Json* named = referenced(schema, walk.root))
+  if (const Json* named = schema_named(schema, walk.root))
     for_properties(*named, walk, depth + 1, use, others);
   for (const char* key : kChoices)
     if (schema.contains(key) && schema[key].is_array())

@@ -41,6 +41,10 @@ class ToolSchemas {
   std::map<std::string, Tool> types_;  // by name
 };
 
+// What the `$ref` of `schema` names in the document `root`: a local JSON pointer (RFC 6901), with
+// percent-encoding or without. Null: nothing.
+const Json* schema_named(const Json& schema, const Json& root);
+
 // The JSON text of a literal of JSON or Python; any other text is a string.
 std::string literal_or_string(std::string_view text);
 

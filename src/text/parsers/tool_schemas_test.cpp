@@ -18,13 +18,15 @@ TEST(ToolSchemas, StringsAreFoundWhereverTheyAreStated) {
     "properties": {
       "plain": {"type": "string"}, "python": {"type": "str"},
       "same": {"$ref": "#/properties/plain"},
-      "deep": {"$ref": "#/$defs/a~1b"}, "joined": {"allOf": [{"type": "string"}]},
+      "deep": {"$ref": "#/$defs/a~1b"},
+      "encoded": {"$ref": "#/%24defs/an%20A~01"}, "joined": {"allOf": [{"type": "string"}]},
       "chosen": {"enum": ["1", "2"]}, "number": {"type": "int"}, "lost": {"$ref": "#/nowhere"}},
     "allOf": [{"properties": {"inherited": {"type": "string"}}}],
     "patternProperties": {"^x-": {"type": "string"}},
-    "$defs": {"a/b": {"$ref": "#/$defs/c"}, "c": {"type": "string"}}})");
+    "$defs": {"a/b": {"$ref": "#/$defs/c"}, "c": {"type": "string"},
+              "an A~1": {"type": "string"}}})");
   for (const char* name :
-       {"plain", "python", "same", "deep", "joined", "chosen", "inherited", "x-other"})
+       {"plain", "python", "same", "deep", "encoded", "joined", "chosen", "inherited", "x-other"})
     EXPECT_EQ(schemas.typed_value("t", name, "1"), "\"1\"") << name;
   EXPECT_EQ(schemas.typed_value("t", "number", "1"), "1");
   EXPECT_EQ(schemas.typed_value("t", "lost", "1"), "1");

@@ -11,6 +11,8 @@ namespace {
 constexpr std::string_view kAnyObject = R"({"type": "object"})";
 constexpr std::string_view kFreeKey = "[A-Za-z_][A-Za-z0-9_.-]{0,63}";
 constexpr std::uint64_t kMaxFreePairs = 64;
+constexpr int kMaxHops = 8;
+constexpr const char* kParameters = "urn:sluice:parameters";
 
 // Keywords beside `properties` that constrain nothing here, or that KeyedArguments reads.
 constexpr std::string_view kReadKeywords[] = {
@@ -19,6 +21,47 @@ constexpr std::string_view kReadKeywords[] = {
     "$defs",   "definitions", "default",  "examples",
     "example", "deprecated",  "$comment", "strict",
     "readOnly"};
+
+// Keywords beside `$ref` that constrain nothing.
+constexpr std::string_view kBesideReference[] = {"$schema",  "$id",   "$defs",      "definitions",
+                                                 "$comment", "title", "description"};
+
+// Whether a reference names another place of the schema than a definition.
+bool refers_beyond_definitions(const Json& schema) {
+  std::vector<const Json*> left = {&schema};
+  while (!left.empty()) {
+    const Json& at = *left.back();
+    left.pop_back();
+    if (!at.is_structured()) continue;
+    for (const auto& [key, value] : at.items()) {
+      if (value.is_structured()) left.push_back(&value);
+      if (key != "$ref" || !value.is_string()) continue;
+      const std::string_view name = value.get_ref<const std::string&>();
+      if (name.starts_with("#") && !name.starts_with("#/$defs/") &&
+          !name.starts_with("#/definitions/"))
+        return true;
+    }
+  }
+  return false;
+}
+
+// A key as a part of a JSON pointer in a URI's fragment (RFC 6901, 6).
+std::string pointer_part(const std::string& key) {
+  std::string out;
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else if (byte > 0x20 && byte < 0x7F &&
+             std::string_view("%\"<>\\^`{|}#").find(c) == std::string_view::npos)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", byte);
+  }
+  return out;
+}
 
 // Texts that the parser takes for a value of `type` where no quotes tell a string.
 std::string_view literals_of(std::string_view type) {
@@ -40,10 +83,13 @@ class KeyedArguments {
         parse_json(tool_.schema.empty() ? kAnyObject : std::string_view(tool_.schema),
                    {.exact_numbers = true});
     if (!parsed) return parsed.fault();
-    root_ = *parsed;
-    if (!root_.is_object()) root_ = Json::object();
+    document_ = *parsed;
+    if (!document_.is_object()) document_ = Json::object();
+    has_far_references_ = refers_beyond_definitions(document_);
+    root_ = document_;
+    follow_reference();
     Json tools = Json::array();
-    tools.push_back({{"name", tool_.name}, {"parameters", root_}});
+    tools.push_back({{"name", tool_.name}, {"parameters", document_}});
     types_ = ToolSchemas(tools);
     if (tool_.is_strict)
       for (const auto& [key, unused] : root_.items())
@@ -78,18 +124,20 @@ class KeyedArguments {
       return required.is_array() && std::ranges::find(required, Json(key)) != required.end();
     };
     if (!properties.is_object()) return refused("`properties` that is no object");
-    const auto add = [&](const std::string& key, const Json& schema) -> std::optional<Fault> {
-      const Result<NodeId> node = pair(key, schema);
+    const auto add = [&](const std::string& key, const std::string& at,
+                         const Json& schema) -> std::optional<Fault> {
+      const Result<NodeId> node = pair(key, property_schema(at, schema));
       if (!node) return node.fault();
       spec.members.push_back({key, *node, is_required(key)});
       return std::nullopt;
     };
     for (const auto& [key, schema] : properties.items())
-      if (auto fault = add(key, schema)) return *fault;
+      if (auto fault = add(key, "/properties/" + pointer_part(key), schema)) return *fault;
     if (required.is_array())
       for (const Json& key : required)
         if (key.is_string() && !properties.contains(key.get<std::string>()))
-          if (auto fault = add(key.get<std::string>(), more)) return *fault;
+          if (auto fault = add(key.get<std::string>(), "/additionalProperties", more))
+            return *fault;
     if (!spec.members.empty() || more == false) return grammar_.object(std::move(spec));
     const NodeId any = free_pair();
     return grammar_.separated(any, spec.space, 0, kMaxFreePairs);
@@ -108,9 +156,9 @@ class KeyedArguments {
     }
   }
 
-  Result<NodeId> pair(const std::string& key, const Json& schema) {
+  // `text`: the schema of the value.
+  Result<NodeId> pair(const std::string& key, const std::string& text) {
     const NodeId name = grammar_.bytes(key);
-    const std::string text = property_schema(schema);
     if (format_.syntax == CallSyntax::kKeywords) {
       const Result<SchemaRoot> value = add_json_schema(grammar_, text, context_.options);
       if (!value) return value.fault();
@@ -204,13 +252,44 @@ class KeyedArguments {
     return value->node;
   }
 
-  // A property's schema as a document of its own, with the definitions that it may refer to.
-  std::string property_schema(const Json& property) const {
+  // Parameters that only refer to their arguments' schema, as some libraries write them.
+  void follow_reference() {
+    for (int hop = 0; hop < kMaxHops && root_.contains("$ref"); ++hop) {
+      for (const auto& [key, unused] : root_.items())
+        if (key != "$ref" && std::ranges::find(kBesideReference, key) == std::end(kBesideReference))
+          return;
+      const Json* named = schema_named(root_, document_);
+      if (named == nullptr || !named->is_object()) return;
+      base_ = root_["$ref"].get<std::string>().substr(1);
+      root_ = *named;
+    }
+  }
+
+  // A property's schema as a document of its own, with what it may refer to. `at`: its place in
+  // root_, a JSON pointer.
+  std::string property_schema(const std::string& at, const Json& property) const {
     if (!property.is_object()) return dump_json(property);
+    if (has_far_references_) return reference_to(base_ + at);
     Json schema = property;
     for (const char* key : {"$schema", "$defs", "definitions"})
-      if (root_.contains(key) && !schema.contains(key)) schema[key] = root_[key];
+      if (document_.contains(key) && !schema.contains(key)) schema[key] = document_[key];
     return dump_json(schema);
+  }
+  // A document that holds the whole parameters as a resource with an identifier, in which their own
+  // references go on to name what they named.
+  std::string reference_to(const std::string& pointer) const {
+    const std::string draft = document_.value("$schema", std::string());
+    const bool is_old = draft.find("draft-0") != std::string::npos;
+    const char* const id = draft.find("draft-04") == std::string::npos ? "$id" : "id";
+    Json parameters = document_;
+    if (!parameters.contains(id) || !parameters[id].is_string()) parameters[id] = kParameters;
+    std::string name = parameters[id].get<std::string>();
+    name.resize(std::min(name.find('#'), name.size()));
+    Json out = Json::object();
+    if (!draft.empty()) out["$schema"] = draft;
+    out["allOf"] = Json::array({Json{{"$ref", name + "#" + pointer}}});
+    out[is_old ? "definitions" : "$defs"] = Json{{"parameters", std::move(parameters)}};
+    return dump_json(out);
   }
   // The values of `schema` that are also of `other`.
   static std::string only(const std::string& schema, std::string_view other) {
@@ -251,7 +330,10 @@ class KeyedArguments {
   Grammar& grammar_;
   const ToolFormat& format_;
   const CallTool& tool_;
-  Json root_;
+  Json document_;     // the tool's `parameters`
+  Json root_;         // the schema of the arguments' object: document_, or what it refers to
+  std::string base_;  // the JSON pointer of root_ in document_
+  bool has_far_references_ = false;
   ToolSchemas types_;
   std::optional<RuleId> braces_value_;
 };

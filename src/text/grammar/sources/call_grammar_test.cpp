@@ -282,6 +282,44 @@ TEST(CallGrammar, BareFormatsKeepTextWithoutStrictTools) {
       "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Rome\", \"days\": 2}}"));
 }
 
+// References that libraries write: to another property, to the document, to the arguments' schema.
+TEST(CallGrammar, ReferencesOfToolsNameWhatTheyNameInTheDocument) {
+  const auto call = [](std::string_view pairs) {
+    return fmt::format("<tool_call>\n<function=f>\n{}</function>\n</tool_call>", pairs);
+  };
+  const auto pair = [](std::string_view key, std::string_view value) {
+    return fmt::format("<parameter={}>\n{}\n</parameter>\n", key, value);
+  };
+  constexpr const char* kProperties = R"("type": "object", "properties": {
+      "a/b": {"type": "string", "maxLength": 3}, "c": {"$ref": "#/properties/a~1b"},
+      "nest": {"$ref": "#"}}, "required": ["c"], "additionalProperties": false)";
+  for (const std::string& schema :
+       {fmt::format("{{{}}}", kProperties),
+        fmt::format(R"({{"$schema": "http://json-schema.org/draft-07/schema#", {}}})", kProperties),
+        fmt::format(R"({{"$schema": "http://json-schema.org/draft-04/schema#", {}}})", kProperties),
+        fmt::format(R"({{"$id": "https://example.org/tool.json", {}}})", kProperties)}) {
+    SCOPED_TRACE(schema);
+    Walker walker({.format = "qwen3_coder", .tools = {{"f", schema, true}}, .is_required = true},
+                  {"<tool_call>", "</tool_call>"});
+    EXPECT_TRUE(walker.accepts(call(pair("c", "abc"))));
+    EXPECT_FALSE(walker.accepts(call(pair("c", "abcd"))));
+    EXPECT_TRUE(walker.accepts(call(pair("nest", R"({"c": "abc"})") + pair("c", "abc"))));
+    EXPECT_FALSE(walker.accepts(call(pair("nest", R"({"c": "abcd"})") + pair("c", "abc"))));
+    EXPECT_FALSE(walker.accepts(call("")));
+  }
+  Walker named({.format = "qwen3_coder",
+                .tools = {{"f", R"({"$ref": "#/$defs/Args", "$defs": {"Args": {"type": "object",
+                           "properties": {"z": {"type": "string", "maxLength": 3},
+                                          "y": {"$ref": "#/$defs/Args/properties/z"}},
+                           "required": ["z"], "additionalProperties": false}}})",
+                           true}},
+                .is_required = true},
+               {"<tool_call>", "</tool_call>"});
+  EXPECT_TRUE(named.accepts(call(pair("z", "abc"))));
+  EXPECT_FALSE(named.accepts(call(pair("z", "abcd"))));
+  EXPECT_FALSE(named.accepts(call("")));
+}
+
 TEST(CallGrammar, SchemasThatCannotBeEnforced) {
   CallSource calls{.format = "qwen3_coder",
                    .tools = {{"f", R"({"type": "object", "minProperties": 1})", false}},

@@ -315,8 +315,9 @@ std::size_t length_of(const Value& value) {
     case Type::kUndefined:
       return 0;
     case Type::kString:
-    case Type::kBytes:
       return value.string().length;
+    case Type::kBytes:
+      return value.text().size();
     case Type::kSequence:
       return value.items().size();
     case Type::kDict:
