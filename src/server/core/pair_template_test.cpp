@@ -33,7 +33,8 @@ TEST(PairTemplate, EveryKindOfProcessorJoinsAsItsLibraryDoes) {
   constexpr const char* kTemplate = R"({"type": "TemplateProcessing", "single": [], "pair": [
       {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
       {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
-      "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [5, 6]}, "[SEP]": {"id": "[SEP]", "ids": [7]}}})";
+      "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [5, 6]},
+                         "[SEP]": {"id": "[SEP]", "ids": [7]}}})";
   EXPECT_EQ(joined(kTemplate, &types), (Ids{5, 6, 10, 11, 20, 7}));
   EXPECT_EQ(types, (std::vector<std::uint8_t>{0, 0, 0, 0, 1, 1}));
   EXPECT_EQ(joined(R"({"type": "ByteLevel"})"), (Ids{10, 11, 20}));
