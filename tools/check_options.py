@@ -13,12 +13,17 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_FILES = 4
 # Words that say something else as often as they name an option.
-ORDINARY = {"config", "deterministic", "device", "dtype", "host", "numa", "port", "quantization", "revision", "runner",
+ORDINARY = {"config", "deterministic", "device", "dtype", "host", "numa", "pooling", "port", "quantization", "revision", "runner",
             "threads", "trace"}
 # Options that a verb reads for itself, or whose value a lower folder is given under the option's name.
 MORE_FILES = {
     "chat-template": 11,    # flags of `verify` and `run` too, and the name of what it is
-    "load-format": 6,       # a flag of `pull` too
+    "load-format": 7,       # a flag of `pull` too
+    # encoders have a plan of their own
+    "context-length": 5,
+    "max-queued-requests": 5,
+    "max-queued-tokens": 5,
+    "tp-size": 5,
     "max-total-tokens": 5,  # bench and verify size the cache for the batches that they make
 }
 

@@ -84,6 +84,8 @@ FEATURES = [
     Row("Chat, completions, streaming, `n`, log-probabilities", YES, YES, "stream-interval"),
     Row("Structured output: JSON Schema, regex, EBNF, structural tags", YES, YES, ""),
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
+    Row("Embeddings of decoders", YES, "not tested", "runner pooling"),
+    Row("Embeddings, reranking and labels by BERT, RoBERTa, XLM-R, ModernBERT", YES, NO),
     Row("Speculative decoding: prompt look-up, MTP layers, EAGLE heads, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
@@ -92,7 +94,7 @@ FEATURES = [
 MISSING = [
     Row("Not yet: pipeline, data and expert parallelism, several hosts", NO, NO, "", "pp-size dp-size ep-size nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
-    Row("Not yet: images, audio, embeddings", NO, NO, "", "is-embedding runner"),
+    Row("Not yet: images, audio", NO, NO),
 ]
 
 

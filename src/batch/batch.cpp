@@ -51,6 +51,9 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
          {row.item, row.row, row.position, std::int32_t{row.sample}, row.target,
           row.num_top_logprobs, std::int32_t{row.want_hash}, std::int32_t{row.has_mask}})
       h = hash_combine(h, static_cast<std::uint32_t>(value));
+  for (const PooledRows& rows : batch.pooled_rows)
+    for (std::int32_t value : {rows.item, rows.row, rows.count})
+      h = hash_combine(h, static_cast<std::uint32_t>(value));
   return h;
 }
 

@@ -82,6 +82,14 @@ struct LogitRow {
   bool has_mask = false;               // sampled: among the tokens of a mask (SampleInputs::masks)
 };
 
+// Rows of an item whose states are wanted (batch/pooling.h): [row, row + count) of the batch's flat
+// tokens.
+struct PooledRows {
+  std::int32_t item = 0;
+  std::int32_t row = 0;
+  std::int32_t count = 0;
+};
+
 // The work of one data-parallel group in a step. Without items its mode is kIdle, and it is
 // launched nevertheless.
 struct Batch {
@@ -94,6 +102,7 @@ struct Batch {
   std::vector<PageCopy> copies;      // run before the forward
   std::vector<SlotInit> slot_inits;  // applied before sampling
   std::vector<LogitRow> logit_rows;
+  std::vector<PooledRows> pooled_rows;  // in the order of items, at most one of each
   bool deterministic = false;  // some request needs it: no row's bits may depend on the other rows
   // Drafts of a sequence that come with the result, at most; -1: as many as the draft makes. With 0
   // it does not run, and makes up for the step's slots when it runs again.

@@ -35,6 +35,9 @@ struct Event {
   int output_tokens = 0;  // total so far
   Fault error;  // if finish is kError or kAbort: numerics_error, kv_exhausted, timeout, aborted
   DraftCounts drafts;  // so far
+  // With the last event of a request that has Request::pooling: [hidden], or as kAll and kScores
+  // say. Not normalised.
+  std::vector<float> pooled;
   double queue_s = 0;  // from submit to the first planned step; with the first event
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/pooling.h"
 #include "batch/sampling_params.h"
 #include "batch/token_constraint.h"
 
@@ -31,6 +32,12 @@ struct Request {
   // Of the grammar that the output obeys; empty: none. One constraint is made for each choice. The
   // stop tokens of `params` that are no text must be allowed by it where the grammar may end.
   ConstraintMaker make_constraint = {};
+  // Not kNone: the states of the prompt are wanted, and no token (docs/embeddings.md). One choice;
+  // max_new_tokens is 0. Event::pooled has the result.
+  Pooling pooling = Pooling::kNone;
+  int pooled_from = 0;  // tokens before it do not count: those of an instruction
+  // Of encoders: which part of a pair each token belongs to, [prompt] of 0 and 1; empty: all are 0.
+  std::vector<std::uint8_t> token_types = {};
 };
 
 }  // namespace sluice

@@ -131,6 +131,7 @@ void write_batch(const Batch& batch, ByteWriter& out) {
   out.list(batch.copies);
   write_all(batch.slot_inits, out, write_slot_init);
   write_all(batch.logit_rows, out, write_logit_row);
+  out.list(batch.pooled_rows);
 }
 
 Batch read_batch(ByteReader& in) {
@@ -148,6 +149,7 @@ Batch read_batch(ByteReader& in) {
   batch.copies = in.list<PageCopy>();
   batch.slot_inits = read_all(in, read_slot_init);
   batch.logit_rows = read_all(in, read_logit_row);
+  batch.pooled_rows = in.list<PooledRows>();
   return batch;
 }
 

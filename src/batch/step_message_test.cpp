@@ -39,6 +39,7 @@ Step full_step() {
   batch.logit_rows = {
       {.item = 1, .row = 2, .position = 6, .sample = true, .has_mask = true},
       {.item = 0, .row = 1, .position = 66, .target = 3, .num_top_logprobs = 4, .want_hash = true}};
+  batch.pooled_rows = {{.item = 0, .row = 0, .count = 2}};
   Step step{.id = 99, .dp = {batch, Batch{}}, .global_tokens = {3, 0}};
   step.hash = hash_step(step);
   return step;

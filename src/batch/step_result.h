@@ -29,6 +29,7 @@ struct BatchResult {
   std::vector<std::int32_t> prompt_offsets;  // [items + 1]
   std::vector<RowLogprobs> prompt_logprobs;  // for logit rows with sample == false, in their order
   std::vector<std::uint8_t> failed;  // [items] 1: the logits were not finite (numerics_error)
+  std::vector<float> pooled_states;  // [rows of Batch::pooled_rows, hidden], in their order
   // Of a draft layer: drafts of the tokens that follow those of item i are drafts[draft_offsets[i]
   // .. draft_offsets[i + 1]). Empty offsets: there are none.
   std::vector<std::int32_t> draft_offsets;

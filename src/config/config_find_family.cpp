@@ -84,6 +84,16 @@ const FamilyDefaults& find_family(std::string_view architecture, std::string_vie
                              : family.architecture == architecture)
       return family;
 
+  // Files of an embedding model may name the class without a head.
+  constexpr std::string_view kBase = "Model", kWithHead = "ForCausalLM";
+  if (architecture.ends_with(kBase)) {
+    const std::string_view stem = architecture.substr(0, architecture.size() - kBase.size());
+    for (const FamilyDefaults& family : family_table())
+      if (family.architecture.size() == stem.size() + kWithHead.size() &&
+          family.architecture.starts_with(stem) && family.architecture.ends_with(kWithHead))
+        return family;
+  }
+
   const std::string_view seen = (architecture.empty() ? model_type : architecture).substr(0, 128);
   for (const Refusal& refusal : kRefusals)
     require(!(architecture.empty() ? model_type.starts_with(refusal.model_type)

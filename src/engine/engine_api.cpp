@@ -1,5 +1,7 @@
 // The methods of EngineLoop that any thread may call.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/hash.h"
 #include "engine/engine_loop.h"
@@ -10,11 +12,32 @@ namespace {
 constexpr std::uint64_t kDeterministicNamespace = 0x64657465726d696eULL;  // any number
 
 Fault too_long(std::size_t prompt, int wanted, int context) {
+  if (wanted == 0)
+    return Fault{400, "context_length_exceeded", "",
+                 fmt::format("the text has {} tokens, which is more than the context length of {}; "
+                             "shorten the text",
+                             prompt, context)};
   return Fault{400, "context_length_exceeded", "",
                fmt::format("the prompt has {} tokens and up to {} are to be generated, which is "
                            "more than the context "
                            "length of {}; shorten the prompt or ask for fewer tokens",
                            prompt, wanted, context)};
+}
+
+// What a request of a vector must be; 400 for what this engine has none of.
+std::optional<Fault> check_pooling(const Request& request) {
+  if (request.pooling == Pooling::kNone) return std::nullopt;
+  check(request.num_choices == 1 && request.max_new_tokens == 0 && request.logprob_start < 0,
+        "a request of a vector has {} choices of {} tokens", request.num_choices,
+        request.max_new_tokens);
+  if (request.pooling == Pooling::kScores)
+    return Fault{400, "unsupported_parameter", "",
+                 "the model has no head that classifies texts, so it gives no scores"};
+  if (request.pooled_from < 0 ||
+      std::cmp_greater_equal(request.pooled_from, request.prompt_ids.size()))
+    return Fault{400, "empty_prompt", "prompt",
+                 "no token is left to make a vector of; the text is empty"};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -27,6 +50,7 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
     return Fault{503, "draining", "", "the server is shutting down and takes no new requests"};
   if (request.prompt_ids.empty())
     return Fault{400, "empty_prompt", "prompt", "the prompt has no tokens"};
+  if (auto fault = check_pooling(request)) return *fault;
   for (const std::int32_t id : request.prompt_ids)
     if (id < 0 || id >= vocab)
       return Fault{400, "invalid_token_id", "prompt",
@@ -51,7 +75,7 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
           : static_cast<int>(std::clamp<std::int64_t>(capacity, std::min(1, left), left));
   if (prompt > static_cast<std::size_t>(context) || wanted > left ||
       (left == 0 && request.max_new_tokens != 0))
-    return too_long(prompt, std::max(wanted, 1), context);
+    return too_long(prompt, request.max_new_tokens == 0 ? 0 : std::max(wanted, 1), context);
   if (waiting_.load() + counters_.queued() >= parts_->plan.scheduler.max_queued_requests)
     return Fault{429, "queue_full", "",
                  fmt::format("{} requests are waiting already; try again later",

@@ -114,6 +114,7 @@ void EngineLoop::execute(Submit& command) {
   const int choices = command.request.num_choices;
   live_.emplace(id, std::move(live));
   grammars_.add(command.request);
+  pooled_.add(command.request);
   Fault fault;
   if (!failure().empty()) {
     fault = Fault{503, "engine_failed", "", "the engine has stopped"};
@@ -239,8 +240,10 @@ void EngineLoop::commit_oldest() {
       flight.failed ? failed_result(*flight.step) : executor_->collect(flight.step->id);
   if (trace_) trace_->collected();
   const std::size_t first_event = events_.size();
+  pooled_.take(*flight.step, result);
   scheduler_.commit(*flight.step, result, events_);
   grammars_.accept(std::span(events_).subspan(first_event));
+  pooled_.finish(std::span(events_).subspan(first_event));
   if (flight.failed) {
     for (std::size_t i = first_event; i < events_.size(); ++i)
       if (events_[i].finish == FinishReason::kError)
@@ -300,6 +303,7 @@ void EngineLoop::deliver() {
       std::lock_guard lock(live_mutex_);
       live_ids_.erase(event.request);
     }
+    if (last) pooled_.remove(event.request);
     live.sink(std::move(event));
     if (last) live_.erase(found);
   }
@@ -321,6 +325,7 @@ void EngineLoop::end_live(const Fault& fault) {
   }
   live_.clear();
   grammars_ = {};
+  pooled_ = {};
   std::lock_guard lock(live_mutex_);
   live_ids_.clear();
 }

@@ -21,6 +21,7 @@
 #include "engine/loop_trace.h"
 #include "engine/rank_process.h"
 #include "engine/serving_plan.h"
+#include "scheduler/pooled_states.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -136,6 +137,7 @@ class EngineLoop final : public Engine {
   std::vector<Event> events_;
   std::unordered_map<std::uint64_t, LiveRequest> live_;
   GrammarRows grammars_;
+  PooledStates pooled_;
   RunReport report_;
   std::unique_ptr<LoopTrace> trace_;  // null without --trace
   MethodCounts reported_methods_{};   // at the last reset

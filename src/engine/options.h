@@ -38,6 +38,8 @@ struct Options {
   std::string model_impl = "auto";  // auto, sluice, transformers
   bool trust_remote_code = false;   // inside the Transformers plugin
   std::vector<std::string> served_model_names;
+  std::string runner = "auto";              // auto, generate, pooling
+  std::string pooling = "auto";             // auto, last, cls, mean, max, mean-sqrt, weighted-mean
   std::string chat_template;                // name, file or literal; empty: the model's
   std::string sampling_defaults = "model";  // model, openai
   // Memory and scheduling

@@ -148,8 +148,8 @@ std::vector<OptionRow> foreign_option_rows() {
               "one server prefills and decodes"),
       refused("disaggregation-bootstrap-port", "", kInt, "", "one server prefills and decodes"),
       refused("kv-transfer-config", "", kString, "", "one server prefills and decodes"),
-      refused("is-embedding", "", kFlag, "false", "models generate text only"),
-      refused("runner", "", kString, "generate", "models generate text only"),
+      refused("pooler-config", "override-pooler-config", kString, "",
+              "give --pooling; whether vectors are normalised is a field of the request"),
   };
 }
 

@@ -57,6 +57,38 @@ void set_kv_cache_dtype(Options& o, std::string_view v) {
                                        {"fp8", "fp8_e4m3"},
                                        {"fp8_e4m3", "fp8_e4m3"}});
 }
+void set_runner(Options& o, std::string_view v) {
+  o.runner = parse::choice(v, {{"auto", "auto"},
+                               {"generate", "generate"},
+                               {"pooling", "pooling"},
+                               {"embed", "pooling"},
+                               {"embedding", "pooling"},
+                               {"classify", "pooling"},
+                               {"score", "pooling"},
+                               {"reward", "pooling"},
+                               {"rerank", "pooling"}});
+}
+void set_is_embedding(Options& o, std::string_view v) {
+  if (parse::boolean(v)) o.runner = "pooling";
+}
+Json is_embedding(const Options& o) {
+  return o.runner == "pooling";
+}
+void set_pooling(Options& o, std::string_view v) {
+  o.pooling = parse::choice(v, {{"auto", "auto"},
+                                {"last", "last"},
+                                {"LAST", "last"},
+                                {"lasttoken", "last"},
+                                {"last-token", "last"},
+                                {"cls", "cls"},
+                                {"CLS", "cls"},
+                                {"mean", "mean"},
+                                {"MEAN", "mean"},
+                                {"max", "max"},
+                                {"MAX", "max"},
+                                {"mean-sqrt", "mean-sqrt"},
+                                {"weighted-mean", "weighted-mean"}});
+}
 void set_index_cache_dtype(Options& o, std::string_view v) {
   o.index_cache_dtype = parse::choice(v, {{"auto", "auto"},
                                           {"bf16", "bfloat16"},
@@ -229,6 +261,29 @@ std::vector<OptionRow> model_option_rows() {
                "its path.",
        .set = set_list<&Options::served_model_names>,
        .get = field<&Options::served_model_names>},
+      {.name = "runner",
+       .aliases = "task",
+       .group = kModel,
+       .allowed = "auto, generate, pooling (embed, classify, score, reward, rerank)",
+       .help = "What the server answers: text, vectors and scores, or all that the model can.",
+       .set = set_runner,
+       .get = field<&Options::runner>},
+      {.name = "is-embedding",
+       .aliases = "embedding embeddings rerank reranking",
+       .type = kFlag,
+       .group = kModel,
+       .allowed = "true, false",
+       .help = "As --runner pooling.",
+       .set = set_is_embedding,
+       .get = is_embedding},
+      {.name = "pooling",
+       .aliases = "pooling-type",
+       .group = kModel,
+       .allowed = "auto, last, cls, mean, max, mean-sqrt, weighted-mean",
+       .help = "How the states of a text's tokens become its vector; auto: as the model's files "
+               "say.",
+       .set = set_pooling,
+       .get = field<&Options::pooling>},
       {.name = "chat-template",
        .aliases = "hf-chat-template-name",
        .group = kModel,

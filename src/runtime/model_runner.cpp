@@ -433,7 +433,8 @@ Pending ModelRunner::launch(const Batch& batch) {
       pending.filled = std::chrono::steady_clock::now();
       // Else the head runs again for other rows (sample()), and needs them all.
       const bool whole_logits =
-          static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
+          static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows &&
+          batch.pooled_rows.empty();
       run_step(fb, has_edits, false, whole_logits);
     }
   }
@@ -461,6 +462,7 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const Tensor logits = logits_.rows(0, buffers_->view().logit_rows.dim(0));
   sampler_->sample(ctx_, batch, inputs, {logits, buffers_->sampling()}, logits_of,
                    pending.sampling);
+  if (!batch.pooled_rows.empty()) pending.pooled_states = pooled_states(batch);
   if (!drafts_ || batch.num_tokens() == 0) return;
   // Drafts continue what was sampled.
   BatchResult result = sampler_->collect(std::move(pending.sampling));
@@ -471,7 +473,9 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
 }
 
 BatchResult ModelRunner::collect(Pending pending) {
-  return sampler_->collect(std::move(pending.sampling));
+  BatchResult result = sampler_->collect(std::move(pending.sampling));
+  result.pooled_states = std::move(pending.pooled_states);
+  return result;
 }
 
 }  // namespace sluice

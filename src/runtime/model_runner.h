@@ -49,6 +49,7 @@ struct Pending {
   const Batch* batch = nullptr;
   SampleState sampling;
   std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
+  std::vector<float> pooled_states = {};           // BatchResult::pooled_states
 };
 
 // The part of the model that the rank computes (its share of the matrices is that of its
@@ -101,6 +102,9 @@ class ModelRunner {
   void measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
                      AttentionBackend& of_model);
   void copy_pages(const Batch& batch);
+  // BatchResult::pooled_states of the batch that was launched last, once its logits are read: the
+  // last norm is computed in the place of the residual stream.
+  std::vector<float> pooled_states(const Batch& batch);
   // Rows [first, first + count) of the batch's logits, where the host reads them.
   Tensor host_logits(const Batch& batch, std::int64_t first, std::int64_t count);
 

@@ -84,6 +84,7 @@ bool DpScheduler::take_prefix(Sequence& s, bool cold) {
   const QueuedRequest& request = s.request.request;
   int limit = s.num_known() - 1;  // at least one token is computed: its logits are needed
   if (s.logprob_next >= 0) limit = std::min(limit, s.logprob_next);
+  if (pools_every_token(request.pooling)) limit = 0;
   if (!cold && !options_.disable_radix_cache)
     s.lock = cache_.match(request.cache_namespace, std::span(s.tokens).first(limit));
   for (int g = 0; g < num_page_groups_; ++g)

@@ -16,6 +16,7 @@ void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& fligh
   batch.copies.clear();
   batch.slot_inits.clear();
   batch.logit_rows.clear();
+  batch.pooled_rows.clear();
   batch.deterministic = false;
   batch.max_drafts = next_drafts_;
   flight.clear();
@@ -101,6 +102,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                                   .want_hash = s.request.request.want_logits_hash});
     s.logprob_next = stop >= last ? -1 : std::max(s.logprob_next, stop);
   }
+  add_pooled_rows(s, index, row, item.count, batch);
   out.max_tokens = decode ? item.count : end == s.prefill_end && s.wants_token() ? 1 : 0;
   if (out.max_tokens > 0) {
     int top = s.params.num_top_logprobs;
@@ -118,6 +120,19 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   s.planned = end;
   s.last_step = step_;
   ++s.steps_in_flight;
+}
+
+// The rows of a chunk [s.planned, s.planned + count) whose states make the sequence's vector.
+void DpScheduler::add_pooled_rows(const Sequence& s, std::int32_t index, std::int32_t row,
+                                  std::int32_t count, Batch& batch) {
+  const QueuedRequest& request = s.request.request;
+  if (request.pooling == Pooling::kNone) return;
+  const int first = s.planned;
+  int begin = std::max(first, request.pooled_from), end = first + count;
+  if (request.pooling == Pooling::kLast) begin = std::max(begin, s.num_prompt - 1);
+  if (request.pooling == Pooling::kFirst) end = std::min(end, request.pooled_from + 1);
+  if (begin < end)
+    batch.pooled_rows.push_back({.item = index, .row = row + begin - first, .count = end - begin});
 }
 
 void DpScheduler::build_copies(Sequence& s, Batch& batch) {

@@ -108,6 +108,8 @@ class DpScheduler {
   void build_batch(Batch& batch, std::vector<StepInFlightItem>& flight);
   void build_item(const Item& item, bool decode, Batch& batch,
                   std::vector<StepInFlightItem>& flight);
+  static void add_pooled_rows(const Sequence& s, std::int32_t index, std::int32_t row,
+                              std::int32_t count, Batch& batch);
   void build_copies(Sequence& s, Batch& batch);
   bool plan_snapshot(Sequence& s, Batch& batch);
 

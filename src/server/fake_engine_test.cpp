@@ -144,7 +144,13 @@ void FakeEngine::step(Sequence& sequence) {
            i < request.prompt_ids.size(); ++i)
         event.prompt_logprobs.push_back(row(request.prompt_ids[i]));
   }
-  if (sequence.produced == fail_at_) {
+  if (request.pooling != Pooling::kNone) {
+    event.finish = FinishReason::kLength;
+    event.pooled.assign(kDimension, 0.0f);
+    event.pooled[0] = static_cast<float>(request.prompt_ids.size());
+    for (std::size_t i = 0; i + 1 < kDimension && i < request.prompt_ids.size(); ++i)
+      event.pooled[i + 1] = static_cast<float>(request.prompt_ids[i]);
+  } else if (sequence.produced == fail_at_) {
     event.finish = FinishReason::kError;
     event.error = fault_;
   } else {

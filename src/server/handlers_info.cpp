@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "server/api/handlers.h"
 #include "server/core/errors.h"
+#include "server/core/pooling_model.h"
 #include "server/http/request_target.h"
 #include "server/routes.h"
 
@@ -18,10 +19,14 @@ HttpReply json_reply(const Json& json) {
 
 // The fields of OpenAI, vLLM and Anthropic together.
 Json model_json(const ServedModel& model, const std::string& name) {
-  Json capabilities = Json::array({"completion"});
-  if (model.chat_template) capabilities.push_back("chat");
-  if (!model.tool_parser.empty()) capabilities.push_back("tools");
-  if (!model.reasoning_parser.empty()) capabilities.push_back("thinking");
+  Json capabilities = Json::array();
+  if (model.generates) {
+    capabilities.push_back("completion");
+    if (model.chat_template) capabilities.push_back("chat");
+    if (!model.tool_parser.empty()) capabilities.push_back("tools");
+    if (!model.reasoning_parser.empty()) capabilities.push_back("thinking");
+  }
+  if (model.pooling->refusal.empty()) capabilities.push_back("embedding");
   return Json{{"id", name},
               {"object", "model"},
               {"created", model.created},
@@ -69,7 +74,7 @@ HttpReply handle_model_info(ServerState& state, const HttpRequest&) {
       {"model_path", model.engine->model_directory()},
       {"tokenizer_path",
        state.options.tokenizer.empty() ? model.engine->model_directory() : state.options.tokenizer},
-      {"is_generation", true},
+      {"is_generation", model.generates},
       {"served_model_name", model.names[0]},
       {"architectures", {config.architecture}},
       {"model_type", config.model_type},

@@ -222,7 +222,9 @@ TEST(Ollama, FaultsHaveTheShapeAndTheNamesOfTheProtocol) {
       {"/api/show", "{}", "model"},
       {"/api/show", R"({"model": "other"})", "other", 404},
       {"/api/pull", R"({"model": "other"})", "sluice pull", 404},
-      {"/api/embed", R"({"model": "tiny", "input": "a"})", "embeddings", 404},
+      {"/api/embed", R"({"model": "tiny", "input": [1]})", "input.0"},
+      {"/api/embed", R"({"input": "a"})", "model"},
+      {"/api/embeddings", R"({"model": "tiny", "prompt": ["a"]})", "prompt"},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(std::string(row.path) + row.body);

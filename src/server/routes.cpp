@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "server/anthropic/handlers.h"
 #include "server/core/errors.h"
+#include "server/embeddings/handlers.h"
 #include "server/http/request_target.h"
 #include "server/ollama/handlers.h"
 #include "server/page/page.h"
@@ -17,6 +18,11 @@ namespace {
 
 constexpr Route text_route(std::string_view path, Access access, TextHandler handler) {
   return Route{path, "POST", access, true, handler, nullptr};
+}
+// POST, and the answer is generated text.
+constexpr Route generate_route(std::string_view path, TextHandler handler,
+                               ErrorShape errors = ErrorShape::kOpenAi) {
+  return Route{path, "POST", Access::kUser, true, handler, nullptr, errors, true};
 }
 constexpr Route plain_route(std::string_view path, std::string_view methods, Access access,
                             PlainHandler handler) {
@@ -35,25 +41,36 @@ constexpr Route ollama_route(std::string_view path, PlainHandler handler) {
 }
 
 constexpr Route kRoutes[] = {
-    text_route("/v1/chat/completions", Access::kUser, handle_chat_completions),
-    text_route("/v1/completions", Access::kUser, handle_completions),
-    text_route("/v1/responses", Access::kUser, handle_responses),
+    generate_route("/v1/chat/completions", handle_chat_completions),
+    generate_route("/v1/completions", handle_completions),
+    generate_route("/v1/responses", handle_responses),
     plain_route("/v1/responses/*", "GET DELETE POST", Access::kUser, handle_stored_response),
-    anthropic_route("/v1/messages", handle_messages),
+    generate_route("/v1/messages", handle_messages, ErrorShape::kAnthropic),
     anthropic_route("/v1/messages/count_tokens", handle_count_tokens),
-    ollama_route("/api/chat", handle_ollama_chat),
-    ollama_route("/api/generate", handle_ollama_generate),
+    generate_route("/api/chat", handle_ollama_chat, ErrorShape::kOllama),
+    generate_route("/api/generate", handle_ollama_generate, ErrorShape::kOllama),
+    ollama_route("/api/embed", handle_ollama_embed),
+    ollama_route("/api/embeddings", handle_ollama_embeddings),
     ollama_route("/api/show", handle_ollama_show),
     ollama_route("/api/tags", handle_ollama_tags),
     ollama_route("/api/ps", handle_ollama_ps),
     ollama_route("/api/version", handle_ollama_version),
+    text_route("/v1/embeddings", Access::kUser, handle_embeddings),
+    text_route("/pooling", Access::kUser, handle_pooling),
+    text_route("/v1/rerank", Access::kUser, handle_rerank),
+    text_route("/v2/rerank", Access::kUser, handle_rerank),
+    text_route("/rerank", Access::kUser, handle_rerank),
+    text_route("/v1/score", Access::kUser, handle_score),
+    text_route("/score", Access::kUser, handle_score),
+    text_route("/classify", Access::kUser, handle_classify),
+    text_route("/v1/classify", Access::kUser, handle_classify),
     plain_route("/v1/models", "GET", Access::kUser, handle_models),
     plain_route("/v1/models/*", "GET", Access::kUser, handle_model),
     text_route("/tokenize", Access::kUser, handle_tokenize),
     text_route("/v1/tokenize", Access::kUser, handle_tokenize),
     text_route("/detokenize", Access::kUser, handle_detokenize),
     text_route("/v1/detokenize", Access::kUser, handle_detokenize),
-    text_route("/generate", Access::kUser, handle_generate),
+    generate_route("/generate", handle_generate),
     text_route("/abort_request", Access::kUser,
                handle_abort_request),  // `abort_all` asks for the admin key
     Route{"/health_generate", "GET", Access::kUser, false, handle_health_generate, nullptr},
@@ -78,7 +95,6 @@ struct AbsentRoute {
 };
 constexpr std::string_view kOneModel =
     "a server has the model that it was started with; `sluice pull` and `sluice serve` get another";
-constexpr std::string_view kNoPooling = "embeddings and scores are not part of this version";
 constexpr AbsentRoute kAbsentRoutes[] = {
     {"/api/pull", kOneModel},
     {"/api/push", kOneModel},
@@ -86,14 +102,6 @@ constexpr AbsentRoute kAbsentRoutes[] = {
     {"/api/copy", kOneModel},
     {"/api/delete", kOneModel},
     {"/api/blobs", kOneModel},
-    {"/api/embed", kNoPooling},
-    {"/api/embeddings", kNoPooling},
-    {"/v1/embeddings", kNoPooling},
-    {"/v1/rerank", kNoPooling},
-    {"/rerank", kNoPooling},
-    {"/v1/score", kNoPooling},
-    {"/score", kNoPooling},
-    {"/pooling", kNoPooling},
     {"/v1/messages/batches", "requests come one by one; send each to /v1/messages"},
     {"/v1/batches", "requests come one by one"},
     {"/v1/files", "the server keeps no files"},
@@ -244,6 +252,16 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
     } catch (const std::exception& e) {
       responder->send(internal_error_reply(request.request_id, e.what(), route.errors));
     }
+    return;
+  }
+  const ServedModel* const model = state_.model();
+  if (route.generates && model && !model->generates) {
+    responder->send(error_reply(
+        Fault{
+            400, "unsupported_task", "",
+            "This server answers with vectors and scores, not with text: its model is an encoder, "
+            "or it was started with --runner pooling."},
+        route.errors, request.request_id));
     return;
   }
   auto shared = std::make_shared<HttpRequest>(std::move(request));

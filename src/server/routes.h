@@ -23,6 +23,7 @@ struct Route {
   TextHandler text;  // one of the two is set
   PlainHandler plain;
   ErrorShape errors = ErrorShape::kOpenAi;
+  bool generates = false;  // needs a model that generates text
 };
 
 std::span<const Route> route_table();

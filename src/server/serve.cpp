@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "server/core/pooling_model.h"
 #include "server/http/http_server.h"
 #include "server/routes.h"
 
@@ -78,20 +79,30 @@ void print_summary(const Options& options, const ServedModel& model, int port) {
   const int context = engine.context_length();
   log_info("model {} ({}), dtype {}, context {} tokens", model.names[0],
            engine.model_config().architecture, engine.dtype_name(), context);
-  log_info("KV cache {} tokens: {:.1f} requests of {} tokens at once", stats.max_total_tokens,
-           static_cast<double>(stats.max_total_tokens) / std::max(1, context), context);
-  const std::string no_tools = model.raw_tool_calls ? "none" : "none, so tools are refused";
-  log_info("reasoning parser {}; tool-call parser {}",
-           model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
-           model.tool_parser.empty() ? no_tools : model.tool_parser);
+  if (model.generates) {
+    log_info("KV cache {} tokens: {:.1f} requests of {} tokens at once", stats.max_total_tokens,
+             static_cast<double>(stats.max_total_tokens) / std::max(1, context), context);
+    const std::string no_tools = model.raw_tool_calls ? "none" : "none, so tools are refused";
+    log_info("reasoning parser {}; tool-call parser {}",
+             model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
+             model.tool_parser.empty() ? no_tools : model.tool_parser);
+  }
+  const PoolingModel& pooling = *model.pooling;
+  if (pooling.refusal.empty())
+    log_info("embeddings of {} numbers: pooling {}, {} ({})", pooling.dimension,
+             pooling_name(pooling.pooling), pooling.normalizes ? "normalised" : "not normalised",
+             pooling.source);
+  if (pooling.score == ScoreKind::kHead)
+    log_info("scores of {} label{}", pooling.labels.size(), pooling.labels.size() == 1 ? "" : "s");
   log_info("API {}/v1 (metrics {}/metrics{})", url, url,
            options.no_webui ? "" : fmt::format("; page {}/", url));
   const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
-  log_info(
-      "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
-      "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the "
-      "capital of France?\"}}]}}'",
-      url, key, model.names[0]);
+  if (model.generates)
+    log_info(
+        "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
+        "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the "
+        "capital of France?\"}}]}}'",
+        url, key, model.names[0]);
   log_info("The server is fired up and ready to roll!");
 }
 

@@ -5,11 +5,13 @@
 
 #include "base/log.h"
 #include "config/model_config.h"
+#include "engine/encoders/encoder_engine.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
 #include "server/core/grammars.h"
 #include "server/core/model_names.h"
 #include "server/core/model_text.h"
+#include "server/core/pooling_model.h"
 #include "server/serve.h"
 #include "text/chat/chat_template.h"
 #include "text/parsers/reasoning_parser.h"
@@ -87,8 +89,10 @@ std::shared_ptr<const ServedModel> load_served_model(
   progress("reading the tokenizer", 0);
   auto model = std::make_shared<ServedModel>();
   model->tokenizer = load_tokenizer(text_directory, tokenizer_mode(options));
-  const ModelConfig config = read_model_config(options, directory);
-  check_tokenizer_fits(options, *model->tokenizer, config.vocab_size, directory);
+  const std::optional<EncoderConfig> encoder = find_encoder(options, directory);
+  const std::int64_t vocab_size =
+      encoder ? encoder->vocab_size : read_model_config(options, directory).vocab_size;
+  check_tokenizer_fits(options, *model->tokenizer, vocab_size, directory);
   model->chat_template = load_chat_template(text_directory, options.chat_template);
   const bool templated = model->chat_template != nullptr;
   model->reasoning_parser = chosen_parser(options.reasoning_parser,
@@ -99,8 +103,13 @@ std::shared_ptr<const ServedModel> load_served_model(
                     tool_parser_name);
   model->raw_tool_calls = options.tool_call_parser == "none";
   model->trace = trace;
-  model->engine = Engine::create(options, text_hooks(model->tokenizer), progress, std::move(trace));
-  log_ignored_keys(options, *model->engine, text_directory);
+  if (encoder) {
+    model->engine = create_encoder_engine(options, *encoder, directory, progress);
+  } else {
+    model->engine =
+        Engine::create(options, text_hooks(model->tokenizer), progress, std::move(trace));
+    log_ignored_keys(options, *model->engine, text_directory);
+  }
   ModelNames names = model_names(options.served_model_names, options.model, resolved);
   model->names = std::move(names.names);
   model->aliases = std::move(names.aliases);
@@ -109,6 +118,9 @@ std::shared_ptr<const ServedModel> load_served_model(
       std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());
   model->grammars =
       std::make_shared<Grammars>(model->tokenizer, model->engine->model_config().vocab_size);
+  model->pooling = std::make_shared<const PoolingModel>(load_pooling_model(
+      options, directory, text_directory, *model->engine, encoder ? &*encoder : nullptr));
+  model->generates = !encoder && options.runner != "pooling";
   model->created = static_cast<std::int64_t>(std::time(nullptr));
   return model;
 }

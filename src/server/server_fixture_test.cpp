@@ -1,6 +1,7 @@
 #include "server/testing/server_fixture.h"
 
 #include "server/core/grammars.h"
+#include "server/core/pooling_model.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -196,6 +197,11 @@ void TestServer::attach() {
   model->tool_parser = "glm45";
   model->vocab_size = tokenizer->size();
   model->grammars = std::make_shared<Grammars>(tokenizer, tokenizer->size());
+  PoolingModel pooling;
+  pooling.max_tokens = engine->context;
+  pooling.dimension = FakeEngine::kDimension;
+  pooling.prompts = {{"query", "Look for: "}, {"document", ""}};
+  model->pooling = std::make_shared<const PoolingModel>(std::move(pooling));
   model->created = 1700000000;
   state->metrics.set_model("tiny", "sglang,vllm");
   state->attach(model);

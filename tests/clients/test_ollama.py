@@ -120,6 +120,15 @@ def test_what_the_model_is(client):
     assert "<|user|>" in show.template
 
 
+def test_embed(client):
+    both = client.embed("tiny", ["one text", "another"])
+    assert len(both.embeddings) == 2 and both.prompt_eval_count > 0 and both.total_duration > 0
+    assert abs(sum(x * x for x in both.embeddings[0]) - 1) < 1e-5
+    assert client.embed("tiny", "another").embeddings[0] == both.embeddings[1]
+    assert client.embeddings("tiny", "another").embedding == both.embeddings[1]
+    assert len(client.embed("tiny", "another", dimensions=8).embeddings[0]) == 8
+
+
 def test_errors(client):
     for call, status, word in (
         (lambda: ask(client, model="other"), 404, "other"),
@@ -127,7 +136,8 @@ def test_errors(client):
         (lambda: ask(client, options={"temperature": -1}), 400, "options.temperature"),
         (lambda: ask(client, messages=[{"role": "user", "content": "a", "images": ["QUFBQQ=="]}]), 400, "images"),
         (lambda: ask(client, messages=[{"role": "user", "content": "word " * 9000}]), 400, "8192"),
-        (lambda: client.embed("tiny", "a"), 404, "embeddings"),
+        (lambda: client.embed("other", "a"), 404, "other"),
+        (lambda: client.embed("tiny", "word " * 9000), 400, "8192"),
         (lambda: client.pull("other"), 404, "sluice pull"),
         (lambda: list(ask(client, options={"mirostat": 2}, stream=True)), 400, "mirostat"),
     ):

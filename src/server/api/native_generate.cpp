@@ -217,6 +217,23 @@ std::optional<Fault> read_rids(const Json& body, std::size_t num_prompts,
   return std::nullopt;
 }
 
+// As handle_health_generate, where the model gives vectors alone.
+std::optional<Fault> probe_vector(const ServedModel& model,
+                                  const std::shared_ptr<Responder>& responder) {
+  Request probe;
+  probe.prompt_ids = {0};
+  probe.pooling = Pooling::kLast;
+  probe.max_new_tokens = 0;
+  probe.timeout_s = 20;
+  const auto id = model.engine->submit(std::move(probe), [responder](Event&& event) {
+    const bool is_well = event.finish == FinishReason::kLength;
+    HttpReply reply;
+    reply.body = R"({"status":"ok"})";
+    responder->send(is_well ? std::move(reply) : error_reply(event.error));
+  });
+  return id ? std::nullopt : std::optional<Fault>(id.fault());
+}
+
 }  // namespace
 
 std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& request,
@@ -285,6 +302,7 @@ std::optional<Fault> handle_health_generate(ServerState& state, const HttpReques
   auto ready = state.ready();
   if (!ready) return ready.fault();
   const ServedModel* const model = *ready;
+  if (!model->generates) return probe_vector(*model, responder);
   GenerationFields fields;
   fields.temperature = 0;
   fields.max_tokens = 1;

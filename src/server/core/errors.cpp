@@ -57,6 +57,7 @@ constexpr std::string_view kCodes[] = {
     "method_not_allowed",
     "origin_not_allowed",
     "response_not_found",
+    "unsupported_task",
     "request_not_found",  // routes
     "bad_request",
     "uri_too_long",

@@ -27,6 +27,7 @@ namespace sluice {
 class ChatTemplate;
 class Grammars;
 class Generation;
+struct PoolingModel;
 
 // A model that can be served. Immutable once attached.
 struct ServedModel {
@@ -34,6 +35,9 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
   std::shared_ptr<Grammars> grammars;
+  // How states become embeddings and scores; never null once attached.
+  std::shared_ptr<const PoolingModel> pooling;
+  bool generates = true;             // false: an encoder, or --runner pooling
   std::vector<std::string> names;    // told to clients; the first one is the model's own
   std::vector<std::string> aliases;  // taken as well, but told to nobody
   bool any_name = false;             // every name is taken (--served-model-name '*')

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "server/api/prompts.h"
 #include "server/core/errors.h"
+#include "server/core/pooling_model.h"
 #include "server/ollama/handlers.h"
 #include "server/ollama/ollama_format.h"
 #include "server/ollama/ollama_request.h"
@@ -110,6 +111,8 @@ std::optional<Fault> handle_ollama_show(ServerState& state, const HttpRequest& r
   Json capabilities = Json::array({"completion"});
   if (!model.tool_parser.empty()) capabilities.push_back("tools");
   if (!model.reasoning_parser.empty()) capabilities.push_back("thinking");
+  if (!model.generates) capabilities = Json::array();
+  if (model.pooling->refusal.empty()) capabilities.push_back("embedding");
   responder->send(json_reply(
       Json{{"modelfile", fmt::format("FROM {}\n", model.names[0])},
            {"parameters", parameter_lines(model.engine->generation_config())},

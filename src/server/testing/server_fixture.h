@@ -46,6 +46,8 @@ class FakeEngine : public Engine {
   GenerationConfig generation;
   ModelConfig config;
 
+  static constexpr int kDimension = 4;  // of vectors: the prompt's length, and its first tokens
+
   Result<std::uint64_t> submit(Request request, EventSink sink) override;
   bool abort(std::uint64_t request) override;
   void abort_all() override;
