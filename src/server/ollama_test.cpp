@@ -161,7 +161,7 @@ TEST(Ollama, SaysWhatTheModelIs) {
   EXPECT_EQ(ps["models"][0]["context_length"], 4096);
   EXPECT_TRUE(server.call("GET", "/api/version").json()["version"].is_string());
   const Json show = server.call("POST", "/api/show", R"({"model": "tiny:latest"})").json();
-  EXPECT_EQ(show["capabilities"], Json::array({"completion", "tools", "thinking"}));
+  EXPECT_EQ(show["capabilities"], Json::array({"completion", "tools", "thinking", "embedding"}));
   EXPECT_NE(show["template"].get<std::string>().find("<|user|>"), std::string::npos);
   bool has_context = false;
   for (const auto& [key, value] : show["model_info"].items())

@@ -343,7 +343,7 @@ class KeyedArguments {
 Result<NodeId> json_arguments(const ArgumentContext& context, const CallTool& tool) {
   std::string schema(tool.schema.empty() ? kAnyObject : std::string_view(tool.schema));
   const Result<Json> parsed = parse_json(schema, {.exact_numbers = true});
-  if (parsed && parsed->is_object() && (*parsed)["type"] != "object") {
+  if (parsed && parsed->is_object() && parsed->value("type", Json()) != "object") {
     // Arguments are an object, whatever else the schema allows.
     Json whole = *parsed;
     const bool may_be_object = !whole.contains("type") ||
