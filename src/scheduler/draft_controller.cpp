@@ -7,6 +7,8 @@ namespace {
 
 // A gain below this is noise of the measured costs.
 constexpr double kLeastGain = 1.02;
+// What probes may cost, as a share of the steps between them.
+constexpr double kProbeShare = 0.005;
 
 }  // namespace
 
@@ -71,10 +73,17 @@ int DraftController::choose(std::span<Offer> offers, int other_rows, int max_dra
 }
 
 bool DraftController::probes() {
-  if (++steps_without_ < wait_) return false;
+  if (steps_without_ < wait_) return false;
   steps_without_ = 0;
   wait_ = std::min(2 * wait_, kLongestWait);
   return true;
+}
+
+bool DraftController::can_make_up(int sequences) const {
+  if (wait_ == 1 && steps_without_ <= 2) return true;  // the last probe was right
+  const double steps_s = costs_.plain.at(sequences) * steps_without_;
+  return costs_.first_pass.at(static_cast<double>(sequences) * steps_without_) <=
+         kProbeShare * steps_s;
 }
 
 void DraftController::add(int drafted, int accepted) {

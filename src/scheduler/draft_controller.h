@@ -43,8 +43,13 @@ class DraftController {
   // The most drafts of a sequence, 0 to max_drafts. `other_rows`: of prefill chunks. Without costs
   // all are taken.
   int choose(std::span<Offer> offers, int other_rows, int max_drafts);
-  // Whether a sequence gets drafts in a step for which choose() gave none. Asked once a step.
+  // choose() gave none for a step.
+  void pass() { ++steps_without_; }
+  // Whether a sequence gets a draft nevertheless; then the next wait is longer.
   bool probes();
+  // Whether a draft that did not run since the last probe may run for one. It makes up for the
+  // slots of all steps between, which costs little on a GPU and much on a CPU.
+  bool can_make_up(int sequences) const;
 
   void add(int drafted, int accepted);
   // Of a sequence of which `seen` is known.

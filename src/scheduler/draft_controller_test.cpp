@@ -140,6 +140,7 @@ struct Trial {
     for (int i = 0; i < steps; ++i) {
       Offers offers = {{controller.chance(seen), 7}};
       int drafts = controller.choose(offers, 0, 7);
+      if (drafts == 0) controller.pass();
       if (drafts == 0 && controller.probes()) drafts = DraftController::kProbe;
       int accepted = 0;
       while (accepted < drafts && std::uniform_real_distribution<>(0, 1)(random) < chance)
@@ -183,8 +184,11 @@ TEST(DraftController, ComesNearTheBestFixedNumber) {
 TEST(DraftController, ProbesMoreSeldomWhileNothingIsRight) {
   DraftController controller(cheap_rows());
   const auto steps_to_probe = [&] {
-    int steps = 1;
-    while (!controller.probes()) ++steps;
+    int steps = 0;
+    do {
+      controller.pass();
+      ++steps;
+    } while (!controller.probes());
     return steps;
   };
   EXPECT_EQ(steps_to_probe(), 8);
@@ -197,6 +201,27 @@ TEST(DraftController, ProbesMoreSeldomWhileNothingIsRight) {
   controller.add(2, 2);
   EXPECT_EQ(steps_to_probe(), 1);
   EXPECT_EQ(steps_to_probe(), 2);
+}
+
+// A pass over many slots costs next to nothing on one machine, and as much as single ones on
+// another.
+TEST(DraftController, MakesUpForSlotsWhereThatIsCheap) {
+  DraftCosts costs = cheap_rows();
+  costs.first_pass.points = {{1, 0.0002}, {256, 0.0004}};
+  DraftController cheap(costs);
+  costs.first_pass.points = {{1, 0.0004}, {8, 0.0032}};
+  DraftController dear(costs);
+  for (DraftController* controller : {&cheap, &dear})
+    for (int i = 0; i < 8; ++i) controller->pass();
+  EXPECT_FALSE(cheap.can_make_up(1)) << "0.2 of 8 * 5 ms";
+  for (DraftController* controller : {&cheap, &dear})
+    for (int i = 0; i < 30; ++i) controller->pass();
+  EXPECT_TRUE(cheap.can_make_up(1));
+  EXPECT_FALSE(dear.can_make_up(1));
+  EXPECT_TRUE(dear.probes());
+  dear.add(1, 1);
+  dear.pass();
+  EXPECT_TRUE(dear.can_make_up(1)) << "the last probe was right";
 }
 
 TEST(DraftCosts, LieOnLinesBetweenWhatWasMeasured) {

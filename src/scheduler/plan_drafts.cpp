@@ -18,7 +18,9 @@ void DpScheduler::plan_drafts() {
   int other_rows = 0;
   for (const Item& item : prefills_) other_rows += item.count;
   const bool paying = draft_controller_.choose(offers_, other_rows, most) > 0;
-  if (any && !paying && (options_.make_drafter ? draft_controller_.probes() : probes_next_)) {
+  if (any && !paying && options_.make_drafter) draft_controller_.pass();
+  // A prompt's draft has been made already.
+  if (any && !paying && (probes_next_ || draft_controller_.probes())) {
     // Another sequence each time.
     std::size_t i = num_probes_++ % decodes_.size();
     while (decodes_[i].sequence->drafts.empty()) i = (i + 1) % decodes_.size();
@@ -85,7 +87,9 @@ int DpScheduler::choose_next_drafts() {
   const int most = max_drafts_of_step();
   const int chosen = draft_controller_.choose(offers_, 0, most);
   if (chosen > 0 || !prefills_.empty()) return std::max(chosen, 1);
-  if (most == 0 || !draft_controller_.probes()) return 0;
+  draft_controller_.pass();
+  if (most == 0 || !draft_controller_.can_make_up(static_cast<int>(decodes_.size()))) return 0;
+  if (!draft_controller_.probes()) return 0;
   probes_next_ = true;
   return DraftController::kProbe;
 }
