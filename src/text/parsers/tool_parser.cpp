@@ -331,11 +331,23 @@ void ToolParser::finish_cut() {
   if (is_bare && (state_ == State::kBroken || arguments_.empty())) {
     content(raw_);
   } else if (state_ == State::kBroken) {
-    content(raw_);
+    finish_cut_broken();
   } else if (begun_) {
     tell();
     finish_told(true);
   }
+}
+
+// A call whose faults can be mended is told like one without them.
+void ToolParser::finish_cut_broken() {
+  bool in_string = false;
+  if (mend(std::string_view(raw_).substr(json_at_), in_string)) return;
+  const std::string raw = raw_;
+  raw_.resize(raw_.size() - scanner_.held().size());  // the beginning of a mark, perhaps
+  if (resume_mended())
+    finish_told(true);
+  else
+    content(raw);
 }
 
 // The model ended the text: an unfinished call is whole but for its closing marks, or it is text.

@@ -112,6 +112,7 @@ class ToolParser {
   void finish_told(bool is_cut);
   void finish_whole();
   void finish_cut();
+  void finish_cut_broken();
 
   // tool_parser_block.cpp
   void add_ends(std::vector<Mark>& marks) const;

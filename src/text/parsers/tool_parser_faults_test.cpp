@@ -255,6 +255,31 @@ TEST(ToolParserFaults, StatedTypes) {
             R"("loop": 7})");
 }
 
+// A fault that would be mended in a whole call is mended in the call so far.
+TEST(ToolParserFaults, CutCallsWithFaults) {
+  const std::string call = R"(<tool_call>{"name": "get_weather", "arguments": )";
+  expect_rows(
+      {{"hermes", call + R"({"city": "Rome", }})", "", {{"get_weather", R"({"city": "Rome"})"}}},
+       {"hermes",
+        call + R"({"city": "Rome", "ok": True, "days": 3)",
+        "",
+        {{"get_weather", R"({"city": "Rome", "ok": true, "days": 3)"}},
+        true},
+       {"hermes", call + "{'city': 'Ro", "", {{"get_weather", R"({"city": "Ro)"}}, true},
+       {"mistral",
+        R"([TOOL_CALLS]get_weather[ARGS]{"ok": True, "city": "Ro)",
+        "",
+        {{"get_weather", R"({"ok": true, "city": "Ro)"}},
+        true},
+       {"deepseek_v31",
+        kBegin + kOne + "get_weather" + kSep + R"({"ok": True, "city": "Ro)",
+        "",
+        {{"get_weather", R"({"ok": true, "city": "Ro)"}},
+        true},
+       {"hermes", call + "{oops", call + "{oops", {}}},
+      true);
+}
+
 TEST(ToolParserFaults, MistralIds) {
   const Parsed given =
       parse("mistral",
