@@ -1,9 +1,9 @@
 // Which files of a repository a model needs, by the load format, and which of them a snapshot
 // already has.
 //
-// The files beside the weights are config.json, the files of tokenizers and chat templates, and the
-// indexes of shards. Python modules are included too; only the Transformers plugin runs them, and
-// only on request. weight_choice.h selects the weights.
+// The files beside the weights are config.json, the files of tokenizers and chat templates, those
+// of sentence-transformers' modules, and the indexes of shards. Python modules are included too;
+// only the Transformers plugin runs them, and only on request. weight_choice.h selects the weights.
 #pragma once
 
 #include <optional>

@@ -183,13 +183,14 @@ TEST(FileChoice, TextFilesEndWithTheConfiguration) {
   for (const char* path :
        {"config.json", "model.safetensors", "tokenizer.json", "merges.txt", "modeling_x.py",
         "README.md", ".gitattributes", "additional_chat_templates/rag.jinja", "onnx/config.json",
-        "qwen.tiktoken", "a b.json", "tokenizer.model"})
+        "qwen.tiktoken", "a b.json", "tokenizer.model", "1_Pooling/config.json", "_x/config.json",
+        "1_Pooling/model.json", "1_Pooling/x/config.json"})
     files.push_back({path, 1, kSha1, "", ""});
   files.push_back({"huge.json", std::uint64_t{1} << 40, kSha1, "", ""});
   EXPECT_THAT(names_of(choose_text_files(files)),
               ElementsAre("tokenizer.json", "merges.txt", "modeling_x.py",
                           "additional_chat_templates/rag.jinja", "qwen.tiktoken", "tokenizer.model",
-                          "config.json"));
+                          "1_Pooling/config.json", "config.json"));
 }
 
 TEST(FileChoice, WeightsByFormat) {
