@@ -56,10 +56,7 @@ bool generates_text(std::string_view architecture) {
 }  // namespace
 
 bool has_native_class(std::string_view architecture, std::string_view model_type) {
-  return std::ranges::any_of(family_table(), [&](const FamilyDefaults& family) {
-    return architecture.empty() ? family.model_type == model_type
-                                : family.architecture == architecture;
-  });
+  return native_family(architecture, model_type) != nullptr;
 }
 
 ModelConfig read_fallback_config(const Json& file, std::string_view what) {

@@ -176,6 +176,10 @@ struct FamilyDefaults {
 
 std::span<const FamilyDefaults> family_table();
 
+// The row of a class, with its head in the name or without; of a model type where no class is
+// named. Null: there is none.
+const FamilyDefaults* native_family(std::string_view architecture, std::string_view model_type);
+
 // The row of `architecture`, or, if that is empty, of `model_type`. Error{kBadInput} with the
 // reason and the nearest supported architecture if there is none. `what` names the file,
 // `is_encoder_decoder` is the file's flag, `has_code` says whether the file names its own code.

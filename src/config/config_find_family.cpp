@@ -73,26 +73,29 @@ std::string list_of_architectures() {
 
 }  // namespace
 
+const FamilyDefaults* native_family(std::string_view architecture, std::string_view model_type) {
+  for (const FamilyDefaults& family : family_table())
+    if (architecture.empty() ? family.model_type == model_type
+                             : family.architecture == architecture)
+      return &family;
+  // Files of an embedding model may name the class without a head.
+  constexpr std::string_view kBase = "Model", kWithHead = "ForCausalLM";
+  if (!architecture.ends_with(kBase)) return nullptr;
+  const std::string_view stem = architecture.substr(0, architecture.size() - kBase.size());
+  for (const FamilyDefaults& family : family_table())
+    if (family.architecture.size() == stem.size() + kWithHead.size() &&
+        family.architecture.starts_with(stem) && family.architecture.ends_with(kWithHead))
+      return &family;
+  return nullptr;
+}
+
 const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type,
                                   bool is_encoder_decoder, bool has_code, std::string_view what) {
   require(
       !architecture.empty() || !model_type.empty(),
       "{}: neither architectures nor model_type is given; one of them must name the model's class",
       what);
-  for (const FamilyDefaults& family : family_table())
-    if (architecture.empty() ? family.model_type == model_type
-                             : family.architecture == architecture)
-      return family;
-
-  // Files of an embedding model may name the class without a head.
-  constexpr std::string_view kBase = "Model", kWithHead = "ForCausalLM";
-  if (architecture.ends_with(kBase)) {
-    const std::string_view stem = architecture.substr(0, architecture.size() - kBase.size());
-    for (const FamilyDefaults& family : family_table())
-      if (family.architecture.size() == stem.size() + kWithHead.size() &&
-          family.architecture.starts_with(stem) && family.architecture.ends_with(kWithHead))
-        return family;
-  }
+  if (const FamilyDefaults* family = native_family(architecture, model_type)) return *family;
 
   const std::string_view seen = (architecture.empty() ? model_type : architecture).substr(0, 128);
   for (const Refusal& refusal : kRefusals)
