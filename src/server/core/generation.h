@@ -130,6 +130,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<Responder> responder_;
   const std::uint64_t key_id_;
   const std::string request_id_;
+  const std::shared_ptr<RequestUse> use_;  // null: nobody counts
   GenerationPlan plan_;
   std::vector<std::uint64_t> ids_;  // written before begin()
   // I/O thread from here on.

@@ -55,7 +55,8 @@ enum class ServerPhase : std::uint8_t { kLoading, kServing, kDraining, kFailed }
 
 class ServerState {
  public:
-  // Opens the file of --trace. Error{kBadInput} when it cannot be written.
+  // Opens the file of --trace, and reads that of the keys. Error{kBadInput} when the one
+  // cannot be written or the other is faulty.
   ServerState(const Options& options, const ServerLimits& limits);
 
   // Start-up: what is being done, for the 503 that is answered meanwhile. Any thread.
@@ -89,7 +90,7 @@ class ServerState {
 
   const Options options;
   const ServerLimits limits;
-  const KeyPipeline keys;
+  KeyPipeline keys;
   const CorsPolicy cors;
   const std::chrono::steady_clock::time_point started;
   const std::shared_ptr<Trace> trace;  // null without --trace
