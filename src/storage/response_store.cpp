@@ -33,26 +33,28 @@ bool ResponseStore::keep_in_memory(Record record) {
 
 bool ResponseStore::put(Record record) {
   const bool is_written = file_ && record->is_done;
-  bool is_kept = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_kept = keep_in_memory(record);
-    if (is_written) waiting_[record->id] = record;
-  }
+  const std::lock_guard lock(mutex_);
+  const bool is_kept = keep_in_memory(record);
+  // Within the mutex, so that an erasure that follows comes behind it in the file, too.
   if (is_written) write(std::move(record));
   return is_kept || is_written;
 }
 
+// With the mutex held.
 void ResponseStore::write(Record record) {
   const auto written = [this, record](bool is_in_file) {
-    const std::lock_guard lock(mutex_);
     const auto found = waiting_.find(record->id);
     if (found != waiting_.end() && found->second == record) waiting_.erase(found);
     if (!is_in_file && unwritten_++ == 0)
       log_error("responses are lost for the file that keeps them; {} counts them",
                 "sluice:response_store_unwritten_total");
   };
-  if (!file_->put(record, written)) written(false);
+  waiting_[record->id] = record;
+  const auto written_later = [this, written](bool is_in_file) {
+    const std::lock_guard lock(mutex_);
+    written(is_in_file);
+  };
+  if (!file_->put(record, written_later)) written(false);
 }
 
 // With the mutex held.

@@ -68,8 +68,8 @@ SpanExporter::~SpanExporter() {
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
+    stop_transfer_ = true;  // a transfer that hangs; the last one clears it
   }
-  stop_transfer_ = true;  // a transfer that hangs; the last one may run
   wake_.notify_one();
   thread_.join();
 }
