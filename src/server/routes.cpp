@@ -10,6 +10,7 @@
 #include "server/embeddings/handlers.h"
 #include "server/http/request_target.h"
 #include "server/ollama/handlers.h"
+#include "server/openapi.h"
 #include "server/page/page.h"
 #include "server/responses/handlers.h"
 
@@ -44,7 +45,8 @@ constexpr Route kRoutes[] = {
     generate_route("/v1/chat/completions", handle_chat_completions),
     generate_route("/v1/completions", handle_completions),
     generate_route("/v1/responses", handle_responses),
-    plain_route("/v1/responses/*", "GET DELETE POST", Access::kUser, handle_stored_response),
+    Route{"/v1/responses/*", "GET DELETE POST", Access::kUser, false, handle_stored_response,
+          nullptr},
     generate_route("/v1/messages", handle_messages, ErrorShape::kAnthropic),
     anthropic_route("/v1/messages/count_tokens", handle_count_tokens),
     generate_route("/api/chat", handle_ollama_chat, ErrorShape::kOllama),
@@ -78,10 +80,13 @@ constexpr Route kRoutes[] = {
     plain_route("/model_info", "GET", Access::kUser, handle_model_info),
     plain_route("/get_server_info", "GET", Access::kUser, handle_server_info),
     plain_route("/server_info", "GET", Access::kUser, handle_server_info),
+    plain_route("/openapi.json", "GET", Access::kUser, handle_openapi),
     plain_route("/version", "GET", Access::kUser, handle_version),
     plain_route("/flush_cache", "GET POST", Access::kAdmin, handle_flush_cache),
     plain_route("/metrics", "GET", Access::kMetrics, handle_metrics),
     plain_route("/", "GET", Access::kOpen, handle_page),
+    Route{"/page/chats", "GET", Access::kUser, false, handle_chats, nullptr},
+    Route{"/page/chats/*", "GET PUT DELETE", Access::kUser, false, handle_chat, nullptr},
     plain_route("/page/*", "GET", Access::kOpen, handle_page),
     plain_route("/health", "GET", Access::kOpen, handle_health),
     plain_route("/ping", "GET POST", Access::kOpen, handle_health),
@@ -207,8 +212,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   if (head.method == "OPTIONS" && (route || head.path == "*")) {
     HttpReply reply;
     reply.status = 204;
-    reply.headers.emplace_back("Allow",
-                               route ? allowed_methods(*route) : "GET, HEAD, POST, OPTIONS");
+    reply.headers.emplace_back(
+        "Allow", route ? allowed_methods(*route) : "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     return reply;
   }
   const auto refuse = [&](const Fault& fault) {
@@ -229,7 +234,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
                         fmt::format("A body with Content-Encoding {} is not read; send it "
                                     "uncompressed, without that header.",
                                     shown_text(*coding))});
-  if (route->needs_body) {
+  const bool puts = head.method == "PUT";
+  if (route->needs_body || puts) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
       return refuse(
           Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});

@@ -27,7 +27,7 @@ class KeyPipeline {
   KeyPipeline(const std::vector<std::string>& api_keys, const std::string& admin_key);
 
   bool has_keys() const { return !api_.empty() || admin_.has_value(); }
-  // Sets head.key_id (0 without keys) and head.admin; a fault (401, 403) says why the caller may
+  // Sets head.key_id (0 without keys), owner and admin; a fault (401, 403) says why the caller may
   // not.
   std::optional<Fault> authorize(Access access, HttpRequest& head) const;
 

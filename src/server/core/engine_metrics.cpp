@@ -296,6 +296,13 @@ void add_own_metrics(const Labels& labels, const EngineStats& stats,
   out.push_back(kv_pages_family(labels, stats));
 }
 
+void add_figure(const ServerFigure& figure, std::vector<prometheus::MetricFamily>& out) {
+  using prometheus::MetricType;
+  out.push_back(process_metric(figure.name, figure.help,
+                               figure.is_counter ? MetricType::Counter : MetricType::Gauge,
+                               figure.value));
+}
+
 void add_process_metrics(std::vector<prometheus::MetricFamily>& out) {
   using prometheus::MetricType;
   std::int64_t total_pages = 0, resident_pages = 0;

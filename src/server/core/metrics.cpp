@@ -181,7 +181,8 @@ void ServerMetrics::set_engine(const Engine& engine) {
 }
 
 void ServerMetrics::http_request(std::string_view handler, std::string_view method, int status) {
-  static constexpr std::string_view kMethods[] = {"GET", "POST", "DELETE", "HEAD", "OPTIONS"};
+  static constexpr std::string_view kMethods[] = {"GET",    "POST", "PUT",
+                                                  "DELETE", "HEAD", "OPTIONS"};
   const bool known =
       std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
   Labels labels = {{"handler", std::string(handler)},
@@ -241,13 +242,15 @@ void ServerMetrics::prompt_aborted() {
   if (impl_->sglang) impl_->sglang_aborted->Increment();
 }
 
-std::string ServerMetrics::text(const EngineStats* stats) const {
+std::string ServerMetrics::text(const EngineStats* stats,
+                                std::span<const ServerFigure> more) const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   if (stats) {
     if (impl_->sglang) add_sglang_metrics(impl_->sglang_labels, *stats, families);
     if (impl_->vllm) add_vllm_metrics(impl_->vllm_labels, *stats, families);
     add_own_metrics({{"model_name", impl_->vllm_labels.at("model_name")}}, *stats, families);
   }
+  for (const ServerFigure& figure : more) add_figure(figure, families);
   add_process_metrics(families);
   return prometheus::TextSerializer().Serialize(families);
 }

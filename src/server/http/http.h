@@ -29,6 +29,7 @@ struct HttpRequest {
   std::string body;
   std::string request_id;            // x-request-id, echoed or made
   std::uint64_t key_id = 0;          // of the key that authenticated it; 0: none was needed
+  std::string owner;                 // whose it is, the same in every run; empty: nobody's
   bool admin = false;                // it was the admin key
   bool from_this_machine = false;    // the peer's address is a loopback one
   std::size_t route = kNoRoute;      // index in the route table
