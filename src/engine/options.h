@@ -93,15 +93,18 @@ struct Options {
   double drain_timeout_s = 30;
   int decode_log_interval = 40;
   LogLevel log_level = LogLevel::kInfo;
-  std::string trace;  // a file for the timeline of steps and requests; empty: none
+  std::string log_format = "text";  // text, json
+  std::string trace;                // a file for the timeline of steps and requests; empty: none
   // Server
   std::string host = "127.0.0.1";
   int port = 30000;
   std::vector<std::string> api_keys;
+  std::string api_key_file;  // keys with names, roles and limits (server/core/key_file.h)
   std::string admin_api_key;
-  std::string reasoning_parser;                       // empty: detected; "none": off
-  std::string tool_call_parser;                       // empty: detected; "none": off
-  bool constrain_tool_calls = false;                  // where tool_choice is auto
+  std::string admin_socket;           // of the administrative routes; empty: they are on the port
+  std::string reasoning_parser;       // empty: detected; "none": off
+  std::string tool_call_parser;       // empty: detected; "none": off
+  bool constrain_tool_calls = false;  // where tool_choice is auto
   std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
   int stream_interval = 1;
   int io_threads = 1;

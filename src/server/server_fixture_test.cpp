@@ -181,6 +181,7 @@ TestServer::TestServer(TestServerConfig config) {
   router = std::make_unique<Router>(*state);
   http = std::make_unique<HttpServer>("127.0.0.1", 0, config.options.io_threads, config.limits,
                                       *router);
+  if (!config.options.admin_socket.empty()) http->listen_for_admin(config.options.admin_socket);
   if (config.attach) attach();
   http->start();
 }

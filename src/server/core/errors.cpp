@@ -51,7 +51,8 @@ constexpr std::string_view kCodes[] = {
     "grammar_mismatch",  // constrained output
     "invalid_api_key",
     "missing_api_key",
-    "admin_only",  // access
+    "admin_only",
+    "rate_limit_exceeded",  // access
     "model_not_found",
     "not_found",
     "method_not_allowed",

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/trace.h"
 #include "server/core/errors.h"
+#include "server/core/key_account.h"
 #include "server/core/request_spans.h"
 #include "telemetry/span_exporter.h"
 
@@ -87,6 +88,7 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
       responder_(std::move(responder)),
       key_id_(request.key_id),
       request_id_(request.request_id),
+      use_(request.use),
       span_(state.spans ? begin_span(request) : nullptr),
       plan_(std::move(plan)) {
   totals_.arrival = request.arrival;
@@ -139,6 +141,7 @@ void Generation::start() {
     }
     ids_.push_back(*id);
   }
+  if (use_ && use_->account) use_->account->charge(totals_.total_prompt());
   responder_->post([self] { self->begin(); });
 }
 
@@ -210,6 +213,7 @@ void Generation::on_event(int prompt, Event&& event) {
                                static_cast<int>(event.tokens.size()));
     }
     choice.last_token = now;
+    if (use_ && use_->account) use_->account->charge(std::ssize(event.tokens));
   }
 
   ChoiceUpdate update;
@@ -333,6 +337,11 @@ void Generation::abort_engine() {
 void Generation::over(std::string_view reason) {
   over_ = true;
   state_.remove(plan_.rid, this);
+  if (use_) {
+    use_->prompt_tokens = totals_.total_prompt();
+    use_->cached_tokens = totals_.total_cached();
+    use_->completion_tokens = totals_.total_completion();
+  }
   const int n = plan_.request.num_choices;
   for (std::size_t prompt = 0; prompt < totals_.prompt_tokens.size(); ++prompt) {
     int most = 0;

@@ -57,7 +57,7 @@ enum class ServerPhase : std::uint8_t { kLoading, kServing, kDraining, kFailed }
 
 class ServerState {
  public:
-  // Opens the files of traces, responses and chats. Error{kBadInput} when one cannot be used.
+  // Opens the files of traces, keys, responses and chats. Error{kBadInput} when one cannot be used.
   ServerState(const Options& options, const ServerLimits& limits);
 
   // Start-up: what is being done, for the 503 that is answered meanwhile. Any thread.
@@ -91,7 +91,7 @@ class ServerState {
 
   const Options options;
   const ServerLimits limits;
-  const KeyPipeline keys;
+  KeyPipeline keys;
   const CorsPolicy cors;
   const std::chrono::steady_clock::time_point started;
   const std::shared_ptr<Trace> trace;  // null without --trace
