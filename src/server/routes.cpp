@@ -310,7 +310,7 @@ HttpReply Router::protocol_error(int status, std::string_view code, std::string_
 void Router::ended(const RequestOutcome& outcome) {
   const std::string_view path =
       outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
-  state_.metrics.http_request(path, outcome.method, outcome.status);
+  state_.metrics.http_request(path, outcome.method, outcome.status, outcome.seconds);
   // Scrapes and probes come every few seconds: of GET only refusals are told.
   const bool is_told = outcome.status >= 400 || outcome.method == "POST";
   if (!log_enabled(is_told ? LogLevel::kInfo : LogLevel::kDebug)) return;

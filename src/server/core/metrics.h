@@ -50,7 +50,7 @@ class ServerMetrics {
   void set_model(const std::string& model_name, const std::string& compat);
   // What does not change, behind set_model().
   void set_engine(const Engine& engine);
-  void http_request(std::string_view handler, std::string_view method, int status);
+  void http_request(std::string_view handler, std::string_view method, int status, double seconds);
   // Of a choice.
   void first_token(double seconds);
   // `count` tokens of a choice came `seconds` after the ones before them.
