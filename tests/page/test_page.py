@@ -272,9 +272,7 @@ def test_chats_on_the_server(browser, tmp_path):
             settings(page, max_completion_tokens="5")
             say(page, "Hello")
             answer = texts(page)
-            chats(page, 1)
             page.reload()
-            chats(page, 1)
             page.wait_for_selector(".message.assistant")
             assert texts(page) == answer
         with opened(browser, guarded.url) as page:
@@ -282,7 +280,6 @@ def test_chats_on_the_server(browser, tmp_path):
             chats(page, 0)
         with opened(browser, guarded.url) as page:
             give(page, "one")
-            chats(page, 1)
             page.click("#chat-list a")
             page.wait_for_selector(".message.assistant")
             assert texts(page) == answer
