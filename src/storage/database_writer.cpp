@@ -88,38 +88,38 @@ void DatabaseWriter::work() {
 }
 
 bool DatabaseWriter::write(Jobs& jobs) {
+  std::optional<StorageError> trouble;  // of the file: no job needs to try
   try {
     write_together(jobs);
     note(nullptr);
     jobs.clear();
     return false;
-  } catch (const StorageError&) {
-    // One of them, or the file: each alone shows it.
+  } catch (const StorageError& e) {
+    // Of rows alone: each job by itself shows whose.
+    if (e.trouble() != StorageTrouble::kRefused) trouble = e;
   }
+  if (trouble) note(&*trouble);
   Jobs kept;
-  bool is_stuck = false;
   for (Job& job : jobs) {
-    if (is_stuck && job.may_wait) {
-      kept.push_back(std::move(job));
-      continue;
+    std::optional<StorageError> error = trouble;
+    if (!error) {
+      error = write_one(job);
+      note(error ? &*error : nullptr);
+      if (error && error->trouble() != StorageTrouble::kRefused) trouble = error;
     }
-    const std::optional<StorageError> error = write_one(job);
-    note(error ? &*error : nullptr);
-    const bool is_damaged = error && error->trouble() == StorageTrouble::kDamaged;
-    const bool is_lasting = is_damaged || (error && error->trouble() == StorageTrouble::kRefused);
-    if (is_damaged) {
-      const std::lock_guard lock(mutex_);
-      is_damaged_ = true;
-    }
-    if (error && job.may_wait && !is_lasting) {
-      is_stuck = true;
+    const bool is_lasting = error && (error->trouble() == StorageTrouble::kDamaged ||
+                                      error->trouble() == StorageTrouble::kRefused);
+    if (error && job.may_wait && !is_lasting)
       kept.push_back(std::move(job));
-    } else {
+    else
       job.done(error ? &*error : nullptr);
-    }
+  }
+  if (trouble && trouble->trouble() == StorageTrouble::kDamaged) {
+    const std::lock_guard lock(mutex_);
+    is_damaged_ = true;
   }
   jobs = std::move(kept);
-  return is_stuck;
+  return !jobs.empty();
 }
 
 void DatabaseWriter::write_together(Jobs& jobs) {

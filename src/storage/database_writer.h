@@ -49,8 +49,8 @@ class DatabaseWriter {
  private:
   using Jobs = std::deque<Job>;
   void work();
-  // Runs all of them, each alone after the first failure. What may be tried again stays in `jobs`;
-  // then the result is true.
+  // Runs all of them, each alone where the rows of one may be at fault. What may be tried again
+  // stays in `jobs`; then the result is true.
   bool write(Jobs& jobs);
   void write_together(Jobs& jobs);
   std::optional<StorageError> write_one(Job& job);
