@@ -109,12 +109,18 @@ struct Options {
   int stream_interval = 1;
   int io_threads = 1;
   std::string metrics_compat = "sglang,vllm";
+  std::string otlp_traces_endpoint;  // a collector of OpenTelemetry; empty: none
+  // What clients may ask for again (storage/response_store.h)
+  std::string response_store;                   // a file; empty: memory
+  std::int64_t response_store_max_bytes = 0;    // 0: auto
+  std::int64_t response_store_max_entries = 0;  // 0: auto
   // Cross-origin requests (server/core/cors.h)
   std::vector<std::string> allowed_origins = {"localhost"};
   std::vector<std::string> allowed_methods = {"*"};
   std::vector<std::string> allowed_headers = {"*"};
   bool allow_credentials = false;
-  bool no_webui = false;  // the page at /
+  bool no_webui = false;               // the page at /
+  std::string page_store = "browser";  // browser, or a file for its chats
   // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;

@@ -12,6 +12,7 @@
 #include "server/embeddings/handlers.h"
 #include "server/http/request_target.h"
 #include "server/ollama/handlers.h"
+#include "server/openapi.h"
 #include "server/page/page.h"
 #include "server/responses/handlers.h"
 
@@ -51,7 +52,8 @@ constexpr Route kRoutes[] = {
     generate_route("/v1/chat/completions", handle_chat_completions),
     generate_route("/v1/completions", handle_completions),
     generate_route("/v1/responses", handle_responses),
-    plain_route("/v1/responses/*", "GET DELETE POST", Access::kUser, handle_stored_response),
+    Route{"/v1/responses/*", "GET DELETE POST", Access::kUser, false, handle_stored_response,
+          nullptr},
     generate_route("/v1/messages", handle_messages, ErrorShape::kAnthropic),
     anthropic_route("/v1/messages/count_tokens", handle_count_tokens),
     generate_route("/api/chat", handle_ollama_chat, ErrorShape::kOllama),
@@ -85,10 +87,13 @@ constexpr Route kRoutes[] = {
     plain_route("/model_info", "GET", Access::kUser, handle_model_info),
     plain_route("/get_server_info", "GET", Access::kUser, handle_server_info),
     plain_route("/server_info", "GET", Access::kUser, handle_server_info),
+    plain_route("/openapi.json", "GET", Access::kUser, handle_openapi),
     plain_route("/version", "GET", Access::kUser, handle_version),
     plain_route("/flush_cache", "GET POST", Access::kAdmin, handle_flush_cache),
     plain_route("/metrics", "GET", Access::kMetrics, handle_metrics),
     plain_route("/", "GET", Access::kOpen, handle_page),
+    Route{"/page/chats", "GET", Access::kUser, false, handle_chats, nullptr},
+    Route{"/page/chats/*", "GET PUT DELETE", Access::kUser, false, handle_chat, nullptr},
     plain_route("/page/*", "GET", Access::kOpen, handle_page),
     plain_route("/health", "GET", Access::kOpen, handle_health),
     plain_route("/ping", "GET POST", Access::kOpen, handle_health),
@@ -214,8 +219,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   if (head.method == "OPTIONS" && (route || head.path == "*")) {
     HttpReply reply;
     reply.status = 204;
-    reply.headers.emplace_back("Allow",
-                               route ? allowed_methods(*route) : "GET, HEAD, POST, OPTIONS");
+    reply.headers.emplace_back(
+        "Allow", route ? allowed_methods(*route) : "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     return reply;
   }
   const auto refuse = [&](const Fault& fault) {
@@ -236,7 +241,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
                         fmt::format("A body with Content-Encoding {} is not read; send it "
                                     "uncompressed, without that header.",
                                     shown_text(*coding))});
-  if (route->needs_body) {
+  const bool puts = head.method == "PUT";
+  if (route->needs_body || puts) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
       return refuse(
           Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
@@ -304,7 +310,7 @@ HttpReply Router::protocol_error(int status, std::string_view code, std::string_
 void Router::ended(const RequestOutcome& outcome) {
   const std::string_view path =
       outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
-  state_.metrics.http_request(path, outcome.method, outcome.status);
+  state_.metrics.http_request(path, outcome.method, outcome.status, outcome.seconds);
   // Scrapes and probes come every few seconds: of GET only refusals are told.
   const bool is_told = outcome.status >= 400 || outcome.method == "POST";
   if (!log_enabled(is_told ? LogLevel::kInfo : LogLevel::kDebug)) return;

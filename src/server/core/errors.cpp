@@ -58,6 +58,9 @@ constexpr std::string_view kCodes[] = {
     "method_not_allowed",
     "origin_not_allowed",
     "response_not_found",
+    "chat_not_found",
+    "store_full",
+    "store_unavailable",
     "unsupported_task",
     "request_not_found",  // routes
     "bad_request",

@@ -7,6 +7,8 @@
 #include "base/trace.h"
 #include "server/core/errors.h"
 #include "server/core/key_account.h"
+#include "server/core/request_spans.h"
+#include "telemetry/span_exporter.h"
 
 namespace sluice {
 namespace {
@@ -17,6 +19,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMaxHeldBytes = 512 << 10;
 // An upper guess of the JSON of one log-probability entry.
 constexpr std::size_t kLogprobBytes = 128;
+
+Clock::time_point after(Clock::time_point from, double seconds) {
+  return from + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -83,6 +89,7 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
       key_id_(request.key_id),
       request_id_(request.request_id),
       use_(request.use),
+      span_(state.spans ? begin_span(request) : nullptr),
       plan_(std::move(plan)) {
   totals_.arrival = request.arrival;
   const std::size_t num_indices = plan_.prompts.size() * plan_.request.num_choices;
@@ -350,6 +357,7 @@ void Generation::over(std::string_view reason) {
     if (open && reason == "abort" && !client_aborted_) state_.metrics.prompt_aborted();
   }
   if (state_.trace) trace_end(reason);
+  if (span_) export_span(reason);
 }
 
 void Generation::count_finished(int index, std::string_view reason) {
@@ -372,10 +380,6 @@ void Generation::count_finished(int index, std::string_view reason) {
 }
 
 void Generation::trace_end(std::string_view reason) const {
-  const auto after = [](Clock::time_point from, double seconds) {
-    return from +
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  };
   TracedRequest request;
   request.id = plan_.rid;
   request.arrival = totals_.arrival;
@@ -389,6 +393,30 @@ void Generation::trace_end(std::string_view reason) const {
                                 {"completion_tokens", totals_.total_completion()}});
   state_.trace->request(request);
   state_.trace->flush();
+}
+
+void Generation::export_span(std::string_view reason) {
+  RequestSpan& span = *span_;
+  const SamplingParams& params = plan_.request.params;
+  span.model = model_->names[0];
+  span.submitted = submitted_;
+  if (totals_.queue_s > 0) span.planned = after(submitted_, totals_.queue_s);
+  if (first_token_s_ > 0) span.first_token = after(totals_.arrival, first_token_s_);
+  double last_token_s = 0;
+  for (const Choice& choice : choices_) last_token_s = std::max(last_token_s, choice.last_token_s);
+  if (last_token_s > 0) span.last_token = after(totals_.arrival, last_token_s);
+  span.end = Clock::now();
+  span.finish = reason;
+  span.num_choices = plan_.request.num_choices;
+  span.num_sequences = static_cast<int>(choices_.size());
+  span.prompt_tokens = totals_.total_prompt();
+  span.cached_tokens = totals_.total_cached();
+  span.completion_tokens = totals_.total_completion();
+  if (plan_.request.max_new_tokens >= 0) span.max_tokens = plan_.request.max_new_tokens;
+  span.temperature = params.temperature;
+  span.top_p = params.top_p;
+  span.top_k = params.top_k;
+  state_.spans->add(std::move(span));
 }
 
 }  // namespace sluice

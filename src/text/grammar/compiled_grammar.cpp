@@ -17,25 +17,25 @@ Result<std::shared_ptr<CompiledGrammar>> CompiledGrammar::make(
   if (!removed) return removed.fault();
   Result<Program> program = make_program(grammar, root);
   if (!program) return program.fault();
-  return std::make_shared<CompiledGrammar>(std::move(*program), grammar.languages().store(),
-                                           std::move(vocabulary), limits);
+  return std::make_shared<CompiledGrammar>(
+      std::move(*program), std::move(grammar.languages().store()), std::move(vocabulary), limits);
 }
 
 CompiledGrammar::CompiledGrammar(Program program, LanguageStore store,
                                  std::shared_ptr<const Vocabulary> vocabulary,
                                  const CompileLimits& limits)
     : program_(std::move(program)),
-      store_(std::move(store)),
+      store_(store.without_automata()),
       vocabulary_(std::move(vocabulary)),
       limits_(limits) {
-  forget();
+  begin_anew(std::move(store));
 }
 
 CompiledGrammar::~CompiledGrammar() = default;
 
-void CompiledGrammar::forget() {
+void CompiledGrammar::begin_anew(LanguageStore store) {
   masks_.reset();
-  machine_ = std::make_unique<Machine>(program_, store_, store_.budget());
+  machine_ = std::make_unique<Machine>(program_, std::move(store), store_.budget());
   masks_ = std::make_unique<Masks>(*machine_, *vocabulary_, limits_.max_mask_bytes);
   ++generation_;
 }
@@ -49,7 +49,7 @@ CompiledGrammar::Session::Session(CompiledGrammar& grammar)
     : lock_(grammar.mutex_), grammar_(grammar) {
   const bool is_too_large =
       grammar.machine_->bytes() > grammar.limits_.max_state_bytes + grammar.store_.bytes();
-  if (is_too_large || grammar.machine_->is_exhausted()) grammar.forget();
+  if (is_too_large || grammar.machine_->is_exhausted()) grammar.begin_anew(grammar.store_);
   grammar.machine_->restart_work();
 }
 

@@ -60,10 +60,11 @@ class CompiledGrammar {
   };
 
  private:
-  void forget();
+  // Forgets all states and masks.
+  void begin_anew(LanguageStore store);
 
   const Program program_;
-  const LanguageStore store_;  // as it was compiled
+  const LanguageStore store_;  // as it was compiled, without automata
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const CompileLimits limits_;
 

@@ -145,19 +145,19 @@ NodeId Grammar::rule(RuleId rule) {
 
 NodeId Grammar::object(ObjectSpec spec) {
   if (spec.min_keys > spec.max_keys) return kNoneNode;
-  std::vector<std::string> keys;
-  for (const ObjectSpec::Member& member : spec.members) {
-    keys.push_back(member.key);
+  for (const ObjectSpec::Member& member : spec.members)
     bytes_ += member.key.size() + sizeof(member);
+  std::erase_if(spec.extras,
+                [](const ObjectSpec::Extra& extra) { return extra.value == kNoneNode; });
+  if (!spec.extras.empty()) {
+    std::vector<std::string> keys;
+    for (const ObjectSpec::Member& member : spec.members) keys.push_back(member.key);
+    const LanguageId others = languages_.complement(languages_.literals(keys));
+    for (ObjectSpec::Extra& extra : spec.extras)
+      extra.keys = languages_.intersect({extra.keys, others});
+    std::erase_if(spec.extras,
+                  [&](const ObjectSpec::Extra& extra) { return extra.keys == languages_.none(); });
   }
-  const LanguageId others = languages_.complement(languages_.literals(keys));
-  std::vector<ObjectSpec::Extra> extras;
-  for (const ObjectSpec::Extra& extra : spec.extras) {
-    const LanguageId own = languages_.intersect({extra.keys, others});
-    if (own == languages_.none() || extra.value == kNoneNode) continue;
-    extras.push_back({own, extra.value});
-  }
-  spec.extras = std::move(extras);
   return add(
       {.kind = Node::kObject, .object = std::make_shared<const ObjectSpec>(std::move(spec))});
 }
@@ -172,8 +172,12 @@ NodeId Grammar::guard() {
 }
 
 NodeId Grammar::white_space(std::uint64_t max_chars) {
+  for (const auto& [known, node] : white_spaces_)
+    if (known == max_chars) return node;
   const CodeRange blanks[] = {{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}};
-  return text(languages_.repeat(languages_.chars(blanks), 0, max_chars));
+  const NodeId node = text(languages_.repeat(languages_.chars(blanks), 0, max_chars));
+  white_spaces_.emplace_back(max_chars, node);
+  return node;
 }
 
 NodeId Grammar::any_json_number() {

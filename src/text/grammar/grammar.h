@@ -24,9 +24,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -142,6 +144,13 @@ class Grammar {
   // A JSON number of up to 64 digits before the point, 32 behind it, and 4 of an exponent.
   NodeId any_json_number();
 
+  // A node under a name of the front end's own, so that equal parts of several sources are one.
+  std::optional<NodeId> named(const std::string& name) const {
+    const auto found = named_.find(name);
+    return found == named_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void name(std::string name, NodeId node) { named_.emplace(std::move(name), node); }
+
   bool is_exhausted() const;
 
   // For compile().
@@ -166,7 +175,9 @@ class Grammar {
     NodeId any, object, array;
   };
   JsonValue json_value(NodeId space);
-  std::vector<std::pair<NodeId, JsonValue>> any_values_;  // by the space they were made for
+  std::vector<std::pair<NodeId, JsonValue>> any_values_;        // by the space they were made for
+  std::vector<std::pair<std::uint64_t, NodeId>> white_spaces_;  // by max_chars
+  std::unordered_map<std::string, NodeId> named_;
   std::uint64_t bytes_ = 0;
   bool is_exhausted_ = false;
 };

@@ -18,7 +18,7 @@ LanguageStore::State& LanguageStore::state(Id id) {
   if (automaton_.size() <= id) automaton_.resize(std::max<std::size_t>(id + 1, id * 5 / 4));
   if (!(automaton_[id] != nullptr)) {
     automaton_[id].value = std::make_unique<State>();
-    bytes_ += sizeof(State) + sizeof(CopiedState);
+    add_automaton_bytes(sizeof(State) + sizeof(CopiedState));
     if (bytes_ > budget_.max_bytes) exhaust();
   }
   return *automaton_[id].value;
@@ -96,7 +96,7 @@ LanguageStore::Id LanguageStore::step_slowly(Id id, char32_t code) {
         known.ascii->fill(kUnknown);
         for (const auto& [range, next] : known.ranges)
           for (char32_t c = range.first; c < 128 && c <= range.last; ++c) (*known.ascii)[c] = next;
-        bytes_ += sizeof(*known.ascii);
+        add_automaton_bytes(sizeof(*known.ascii));
       }
       return (it - 1)->second;
     }
@@ -111,13 +111,9 @@ LanguageStore::Id LanguageStore::step_slowly(Id id, char32_t code) {
   const bool is_new = it == known.ranges.begin() || (it - 1)->first.last < range.first;
   if (is_new && (it == known.ranges.end() || range.last < it->first.first)) {
     known.ranges.insert(it, {range, next});
-    bytes_ += sizeof(known.ranges[0]);
+    add_automaton_bytes(sizeof(known.ranges[0]));
   }
   return next;
-}
-
-LanguageStore::Id LanguageStore::derived(Id id) const {
-  return derived_.find(id)->second;
 }
 
 LanguageStore::Id LanguageStore::derive_one(Id id, char32_t code) {
@@ -162,17 +158,21 @@ LanguageStore::Id LanguageStore::derive_one(Id id, char32_t code) {
 
 // The derivative, parts first, with a stack of its own.
 LanguageStore::Id LanguageStore::derive(Id id, char32_t code) {
-  derived_.clear();
-  std::vector<Id> stack = {id};
+  if (++derived_stamp_ == 0) {  // wrapped around
+    derived_.clear();
+    derived_stamp_ = 1;
+  }
+  std::vector<Id>& stack = derive_stack_;
+  stack.assign(1, id);
   while (!stack.empty()) {
     const Id top = stack.back();
-    if (derived_.contains(top)) {
+    if (is_derived(top)) {
       stack.pop_back();
       continue;
     }
     const std::size_t before = stack.size();
     const auto need = [&](Id part) {
-      if (!derived_.contains(part)) stack.push_back(part);
+      if (!is_derived(part)) stack.push_back(part);
     };
     const Expression& expression = at(top);
     switch (expression.kind) {
@@ -193,7 +193,9 @@ LanguageStore::Id LanguageStore::derive(Id id, char32_t code) {
     }
     if (stack.size() > before) continue;
     if (!spend(1)) return kNone;
-    derived_.emplace(top, derive_one(top, code));
+    const Id result = derive_one(top, code);
+    if (derived_.size() <= top) derived_.resize(expressions_.size() * 5 / 4 + 64);
+    derived_[top] = {derived_stamp_, result};
     stack.pop_back();
   }
   return derived(id);
@@ -204,19 +206,20 @@ bool LanguageStore::explore_live(Id id) {
   if (const std::int8_t live = state(id).live; live >= 0) return live != 0;
   std::unordered_map<Id, Id> parent = {{id, id}};
   std::vector<Id> queue = {id};
-  Id found = kNone;
+  const auto is_plainly_live = [&](Id of) {
+    return accepts(of) || at(of).is_positive || state(of).live == 1;
+  };
+  Id found = is_plainly_live(id) ? id : kNone;
   for (std::size_t next = 0; next < queue.size() && found == kNone; ++next) {
     const Id top = queue[next];
-    if (accepts(top) || at(top).is_positive || state(top).live == 1) {
-      found = top;
-      break;
-    }
-    for (char32_t code = 0; code <= kLastCode;) {
+    for (char32_t code = 0; code <= kLastCode && found == kNone;) {
       const CodeRange range = interval(top, code);
       const Id to = step(top, code);
       if (is_exhausted_) return false;
-      if (to != kNone && state(to).live != 0 && parent.try_emplace(to, top).second)
+      if (to != kNone && state(to).live != 0 && parent.try_emplace(to, top).second) {
         queue.push_back(to);
+        if (is_plainly_live(to)) found = to;
+      }
       code = after(range.last);
       if (code >= 0xD800 && code < 0xE000) code = 0xE000;
     }

@@ -123,8 +123,13 @@ void LanguageStore::merge_repeats(std::vector<Id>& parts) {
     std::uint64_t min, max;
     Id whole;
   };
+  const auto is_counted = [&](Id part) {
+    const Id body = at(part).kind == Kind::kConcat ? at(part).left : part;
+    return at(body).kind == Kind::kRepeat;
+  };
+  if (std::ranges::none_of(parts, is_counted)) return;
   std::vector<Counted> counted;
-  bool has_repeat = false, has_empty = false;
+  bool has_empty = false;
   for (const Id part : parts) {
     Counted entry{part, kEmpty, 1, 1, part};
     if (part == kEmpty) {
@@ -136,14 +141,12 @@ void LanguageStore::merge_repeats(std::vector<Id>& parts) {
       entry.tail = at(part).right;
     }
     if (const Expression& body = at(entry.body); body.kind == Kind::kRepeat) {
-      has_repeat = true;
       entry.min = body.min;
       entry.max = body.max;
       entry.body = body.left;
     }
     counted.push_back(entry);
   }
-  if (!has_repeat) return;
   std::ranges::sort(counted, [](const Counted& a, const Counted& b) {
     return std::tie(a.body, a.tail, a.min, a.max) < std::tie(b.body, b.tail, b.min, b.max);
   });

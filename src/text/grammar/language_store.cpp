@@ -21,6 +21,23 @@ LanguageStore::LanguageStore(const Budget& budget) : budget_(budget), max_work_(
   if (any_char != kAnyChar || any_text != kAnyText) exhaust();  // cannot happen
 }
 
+LanguageStore LanguageStore::without_automata() const {
+  LanguageStore out(budget_);
+  out.work_ = work_;
+  out.max_work_ = max_work_;
+  out.bytes_ = bytes_ - automaton_bytes_;
+  out.is_exhausted_ = is_exhausted_;
+  out.expressions_ = expressions_;
+  out.lists_ = lists_;
+  out.children_ = children_;
+  out.ranges_ = ranges_;
+  out.sets_ = sets_;
+  out.set_ids_ = set_ids_;
+  out.table_ = table_;
+  out.ascii_chars_ = ascii_chars_;
+  return out;
+}
+
 std::uint64_t LanguageStore::hash_of(const Expression& expression, std::span<const Id> list,
                                      std::span<const Child> children) const {
   std::uint64_t hash = mix(static_cast<std::uint64_t>(expression.kind), expression.has_empty);
@@ -113,6 +130,8 @@ LanguageStore::Id LanguageStore::add_set(std::vector<CodeRange> ranges) {
 }
 
 LanguageStore::Id LanguageStore::chars(std::vector<CodeRange> ranges) {
+  if (ranges.size() == 1 && ranges[0].first <= ranges[0].last && ranges[0].last < 0xD800)
+    return add_set(std::move(ranges));
   std::vector<CodeRange> cut;
   for (const CodeRange& range : ranges) {  // without surrogates
     if (range.first <= range.last && range.first < 0xD800)
@@ -130,6 +149,12 @@ LanguageStore::Id LanguageStore::chars(std::vector<CodeRange> ranges) {
       merged.push_back(range);
   }
   return add_set(std::move(merged));
+}
+
+LanguageStore::Id LanguageStore::one_char(char32_t code) {
+  if (code >= ascii_chars_.size()) return chars({{code, code}});
+  if (ascii_chars_[code] == kNone) ascii_chars_[code] = add_set({{code, code}});
+  return ascii_chars_[code];
 }
 
 // Makes the expression of the deepest unfinished node and hands it to its parent.
@@ -151,6 +176,17 @@ LanguageStore::Id LanguageStore::finish_trie(std::vector<TrieNode>& path) {
 
 LanguageStore::Id LanguageStore::literals(std::vector<std::u32string> texts) {
   if (texts.empty()) return kNone;
+  if (texts.size() == 1) {
+    const std::u32string& text = texts.front();
+    if (!spend(text.size() + 1)) return kNone;
+    Id id = kEmpty;
+    for (std::size_t i = text.size(); i-- > 0;) {
+      const Child child{text[i], id};
+      id = id == kEmpty ? one_char(text[i])
+                        : add({.kind = Kind::kTrie, .is_positive = true}, {}, std::span(&child, 1));
+    }
+    return id;
+  }
   std::ranges::sort(texts);
   std::vector<TrieNode> path(1);
   std::u32string last;

@@ -55,6 +55,9 @@ class LanguageStore {
 
   explicit LanguageStore(const Budget& budget);
   LanguageStore(const LanguageStore&) = default;
+  LanguageStore(LanguageStore&&) noexcept = default;
+  // The expressions alone, with the same ids: steps of automata are found anew.
+  LanguageStore without_automata() const;
 
   const Expression& at(Id id) const { return expressions_[id]; }
   std::span<const Id> list(Id id) const {
@@ -69,6 +72,7 @@ class LanguageStore {
   }
 
   Id chars(std::vector<CodeRange> ranges);
+  Id one_char(char32_t code);
   Id literals(std::vector<std::u32string> texts);
   Id concat(Id left, Id right);
   Id any_of(std::vector<Id> parts);
@@ -159,14 +163,23 @@ class LanguageStore {
   State& state(Id id);
   Id step_slowly(Id id, char32_t code);
   Id derive(Id id, char32_t code);
-  Id derived(Id id) const;
+  Id derived(Id id) const { return derived_[id].result; }
+  bool is_derived(Id id) const {
+    return id < derived_.size() && derived_[id].stamp == derived_stamp_;
+  }
   Id derive_one(Id id, char32_t code);
   bool explore_live(Id id);
   bool never_dies_by_form(Id id) const;
   bool is_finite_by_form(Id id) const;
 
   Budget budget_;
-  std::uint64_t work_ = 0, max_work_ = 0, bytes_ = 0;
+  std::uint64_t work_ = 0, max_work_ = 0;
+  std::uint64_t bytes_ = 0, automaton_bytes_ = 0;  // of all, and of automaton_ alone
+  void add_automaton_bytes(std::uint64_t bytes) {
+    bytes_ += bytes;
+    automaton_bytes_ += bytes;
+  }
+
   bool is_exhausted_ = false;
 
   std::vector<Expression> expressions_;
@@ -175,8 +188,9 @@ class LanguageStore {
   std::vector<CodeRange> ranges_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> sets_;
   std::unordered_multimap<std::uint64_t, std::uint32_t> set_ids_;  // by hash
-  std::vector<Id> table_;  // open addressing over expressions_; 0: free
-  struct CopiedState {     // a deep copy, so that a store can be copied
+  std::vector<Id> table_;              // open addressing over expressions_; 0: free
+  std::array<Id, 128> ascii_chars_{};  // one_char() of each; kNone: not made
+  struct CopiedState {                 // a deep copy, so that a store can be copied
     std::unique_ptr<State> value;
     CopiedState() = default;
     CopiedState(const CopiedState& other)
@@ -188,8 +202,14 @@ class LanguageStore {
     bool operator!=(std::nullptr_t) const { return value != nullptr; }
   };
   std::vector<CopiedState> automaton_;  // by expression
-  // one derivative: the results so far
-  std::unordered_map<Id, Id> derived_;
+  // one derivative: the results so far, by expression; valid where the stamp is this derivative's
+  struct Derived {
+    std::uint32_t stamp = 0;
+    Id result = kNone;
+  };
+  std::vector<Derived> derived_;
+  std::uint32_t derived_stamp_ = 0;
+  std::vector<Id> derive_stack_;         // work space of derive()
   std::vector<Id> heads_;                // work space of interval()
   std::vector<std::int8_t> never_dies_;  // by expression; -1: not known
 };

@@ -38,6 +38,9 @@ std::u32string codes_of(std::string_view text) {
   return out;
 }
 
+// Maximum bytes of patterns that are remembered with their languages.
+constexpr std::size_t kMaxRegexBytes = 1 << 20;
+
 Fault too_large() {
   return {400, "grammar_too_large", "",
           "A pattern needs more memory or steps than its budget allows."};
@@ -53,6 +56,8 @@ Languages& Languages::operator=(Languages&&) noexcept = default;
 Languages Languages::clone() const {
   Languages copy(store_->budget());
   copy.store_ = std::make_unique<LanguageStore>(*store_);
+  copy.regexes_ = regexes_;
+  copy.regex_bytes_ = regex_bytes_;
   return copy;
 }
 
@@ -116,8 +121,18 @@ LanguageId Languages::repeat(LanguageId of, std::uint64_t min, std::uint64_t max
 }
 
 Result<LanguageId> Languages::regex(std::string_view pattern, const RegexOptions& options) {
+  std::string key;
+  key.reserve(pattern.size() + 2);
+  key += options.match == RegexMatch::kSearch ? 's' : 'f';
+  key += options.dialect == RegexDialect::kEcma ? 'e' : 'p';
+  key += pattern;
+  if (const auto known = regexes_.find(key); known != regexes_.end()) return known->second;
   const Result<Id> id = parse_regex(*store_, pattern, options);
   if (!id) return id.fault();
+  if (regex_bytes_ + key.size() <= kMaxRegexBytes && !store_->is_exhausted()) {
+    regex_bytes_ += key.size();
+    regexes_.emplace(std::move(key), wrap(id.value()));
+  }
   return wrap(id.value());
 }
 

@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
@@ -89,7 +90,8 @@ class Languages {
   // From min to max (kUnbounded: no bound) texts of `of` in a row; min <= max.
   LanguageId repeat(LanguageId of, std::uint64_t min, std::uint64_t max);
   // `pattern` as regex.h describes it. Fault `invalid_regex` or `unsupported_regex`: the message
-  // names the construct and its position in characters.
+  // names the construct and its position in characters. A pattern that was read before costs a
+  // look-up.
   Result<LanguageId> regex(std::string_view pattern, const RegexOptions& options = {});
 
   // Questions. They explore automata within the budget. Fault `grammar_too_large` otherwise.
@@ -112,6 +114,8 @@ class Languages {
 
  private:
   std::unique_ptr<LanguageStore> store_;
+  std::unordered_map<std::string, LanguageId> regexes_;  // by options and pattern
+  std::size_t regex_bytes_ = 0;
 };
 
 }  // namespace sluice::grammar

@@ -1,6 +1,7 @@
 // Which nodes a finite text fulfils: the least fixed point, each edge looked at once (Knuth 1977,
 // "A generalization of Dijkstra's algorithm").
 #include <algorithm>
+#include <span>
 
 #include "text/grammar/language_lengths.h"
 #include "text/grammar/node.h"
@@ -52,25 +53,64 @@ bool is_object_satisfiable(const ObjectSpec& spec, const std::vector<bool>& know
          known[index_of(spec.space)];
 }
 
+// Lists of numbers, one after another in one vector.
+class Lists {
+ public:
+  explicit Lists(std::size_t count) : begin_(count + 1) {}
+  void count(std::size_t list) { ++begin_[list + 1]; }
+  void end_counting() {
+    for (std::size_t i = 1; i < begin_.size(); ++i) begin_[i] += begin_[i - 1];
+    items_.resize(begin_.back());
+    end_.assign(begin_.begin(), begin_.end() - 1);
+  }
+  void add(std::size_t list, std::uint32_t item) { items_[end_[list]++] = item; }
+  std::span<const std::uint32_t> of(std::size_t list) const {
+    return std::span(items_).subspan(begin_[list], begin_[list + 1] - begin_[list]);
+  }
+
+ private:
+  std::vector<std::uint32_t> begin_, end_, items_;
+};
+
+template <class Use>
+void for_each_part(const Node& node, Use use) {
+  for (const NodeId child : node.children) use(index_of(child));
+  if (node.kind != Node::kObject) return;
+  for (const ObjectSpec::Member& member : node.object->members) use(index_of(member.value));
+  for (const ObjectSpec::Extra& extra : node.object->extras) use(index_of(extra.value));
+  use(index_of(node.object->space));
+}
+
 }  // namespace
 
 std::vector<bool> find_satisfiable(Grammar& grammar) {
   const std::vector<Node>& nodes = grammar.nodes();
+  const std::vector<Grammar::Rule>& rules = grammar.rules();
   std::vector<bool> known(nodes.size());
-  std::vector<std::vector<std::uint32_t>> users(nodes.size());
-  std::vector<std::vector<std::uint32_t>> users_of_rule(grammar.rules().size());
+  Lists users(nodes.size()), users_of_rule(rules.size()), rules_of(nodes.size());
+  for (const Node& node : nodes) {
+    for_each_part(node, [&](std::size_t part) { users.count(part); });
+    if (node.kind == Node::kRule) users_of_rule.count(index_of(node.rule));
+  }
+  for (const Grammar::Rule& rule : rules)
+    if (rule.is_defined) rules_of.count(index_of(rule.node));
+  users.end_counting();
+  users_of_rule.end_counting();
+  rules_of.end_counting();
+  for (std::size_t i = 0; i < rules.size(); ++i)
+    if (rules[i].is_defined) rules_of.add(index_of(rules[i].node), static_cast<std::uint32_t>(i));
+
   std::vector<std::uint32_t> missing(nodes.size());  // parts of a sequence
-  std::vector<std::uint32_t> queue;
+  std::vector<std::uint32_t> queue, objects;
   const auto add = [&](std::size_t index) {
     if (known[index]) return;
     known[index] = true;
     queue.push_back(static_cast<std::uint32_t>(index));
   };
-  std::vector<std::uint32_t> objects;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
     const auto user = static_cast<std::uint32_t>(i);
-    for (const NodeId child : node.children) users[index_of(child)].push_back(user);
+    for_each_part(node, [&](std::size_t part) { users.add(part, user); });
     missing[i] = static_cast<std::uint32_t>(node.children.size());
     switch (node.kind) {
       case Node::kEmpty:
@@ -85,29 +125,20 @@ std::vector<bool> find_satisfiable(Grammar& grammar) {
         if (node.min == 0) add(i);
         break;
       case Node::kRule:
-        users_of_rule[index_of(node.rule)].push_back(user);
+        users_of_rule.add(index_of(node.rule), user);
         break;
       case Node::kObject:
-        for (const ObjectSpec::Member& member : node.object->members)
-          users[index_of(member.value)].push_back(user);
-        for (const ObjectSpec::Extra& extra : node.object->extras)
-          users[index_of(extra.value)].push_back(user);
-        users[index_of(node.object->space)].push_back(user);
         objects.push_back(user);
         break;
       default:
         break;
     }
   }
-  std::vector<std::vector<std::uint32_t>> rules_of(nodes.size());
-  for (std::size_t i = 0; i < grammar.rules().size(); ++i)
-    if (grammar.rules()[i].is_defined)
-      rules_of[index_of(grammar.rules()[i].node)].push_back(static_cast<std::uint32_t>(i));
 
   const auto spread = [&](std::uint32_t index) {
-    for (const std::uint32_t rule : rules_of[index])
-      for (const std::uint32_t user : users_of_rule[rule]) add(user);
-    for (const std::uint32_t user : users[index]) {
+    for (const std::uint32_t rule : rules_of.of(index))
+      for (const std::uint32_t user : users_of_rule.of(rule)) add(user);
+    for (const std::uint32_t user : users.of(index)) {
       const Node& node = nodes[user];
       // an object is judged when the queue is empty: its members come in large numbers
       if (node.kind == Node::kObject) continue;

@@ -1,5 +1,7 @@
 #include "text/grammar/schema/formats.h"
 
+#include <functional>
+#include <map>
 #include <string>
 
 namespace sluice::grammar {
@@ -82,7 +84,7 @@ const std::string kPointer = "(/([^~/]|~[01])*)*";
 const std::string kName = "([A-Za-z0-9_]|" + kPercent + ")(\\.?([A-Za-z0-9_]|" + kPercent + "))*";
 const std::string kVariable = kName + "(:[1-9][0-9]{0,3}|\\*)?";
 
-std::string expression(std::string_view format) {
+std::string make_expression(std::string_view format) {
   const UriParts ascii{""};
   const UriParts wide{"\xC2\xA0-\xF4\x8F\xBF\xBF"};  // U+00A0 to U+10FFFF
   if (format == "date") return kDate;
@@ -109,6 +111,21 @@ std::string expression(std::string_view format) {
   return "";
 }
 
+// The expression of an asserted format; empty for every other.
+const std::string& expression(std::string_view format) {
+  static const std::string kNone;
+  static const std::map<std::string, std::string, std::less<>> kExpressions = [] {
+    std::map<std::string, std::string, std::less<>> all;
+    for (const char* name : {"date", "time", "date-time", "duration", "email", "hostname", "ipv4",
+                             "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid",
+                             "json-pointer", "relative-json-pointer", "uri-template"})
+      all.emplace(name, make_expression(name));
+    return all;
+  }();
+  const auto found = kExpressions.find(format);
+  return found == kExpressions.end() ? kNone : found->second;
+}
+
 }  // namespace
 
 bool is_asserted_format(std::string_view format) {
@@ -116,7 +133,7 @@ bool is_asserted_format(std::string_view format) {
 }
 
 std::optional<LanguageId> format_language(Languages& languages, std::string_view format) {
-  const std::string text = expression(format);
+  const std::string& text = expression(format);
   if (text.empty()) return std::nullopt;
   const Result<LanguageId> language = languages.regex(text);
   check(language.ok(), "the expression of format {} is wrong: {}", format,

@@ -25,11 +25,6 @@ Lowering::Lowering(Grammar& grammar, std::shared_ptr<SchemaHost> host,
 Result<NodeId> Lowering::lower() {
   const Goal goal = make_goal({positive(graph_.root)});
   const NodeId root = options_.raw_string ? define(goal, true) : node(goal);
-  if (has_checked_raw_string_) {
-    return schema_fault("unsupported_json_schema", "",
-                        "a string without quotes cannot be checked when it ends; leave out `not` "
-                        "and `if` for it");
-  }
   while (!pending_.empty()) {
     if (grammar_.is_exhausted() || grammar_.languages().budget().is_cancelled()) {
       return schema_fault("json_schema_too_large", "",
@@ -40,7 +35,52 @@ Result<NodeId> Lowering::lower() {
     pending_.pop_back();
     grammar_.define_rule(rule, define(goal));
   }
+  if (has_checked_raw_string_) {
+    return schema_fault("unsupported_json_schema", "",
+                        "a string without quotes cannot be checked when it ends; leave out `not` "
+                        "and `if` for it");
+  }
   return root;
+}
+
+std::string Lowering::shared_name(const Goal& goal) const {
+  constexpr std::size_t kMaxValues = 128;  // larger schemas are not compared
+  const SchemaId id = schema_of(goal.front());
+  if (goal.size() != 1 || is_negative(goal.front()) || graph_[id].at == kNoJson) return {};
+  const ExactJson& json = graph_.json;
+  std::string name =
+      fmt::format("{} {} {} {} {} ", static_cast<int>(graph_.draft), options_.max_space,
+                  options_.any_order, options_.assert_formats, options_.plain_integers);
+  struct Part {
+    JsonId at;
+    bool is_value;  // of `enum` and the like, no schema
+  };
+  std::vector<Part> stack{{graph_[id].at, false}};
+  for (std::size_t num_values = 0; !stack.empty(); ++num_values) {
+    const auto [at, is_value] = stack.back();
+    stack.pop_back();
+    if (at == kNoJson) {
+      name += ']';
+      continue;
+    }
+    if (num_values > kMaxValues) return {};
+    // The place of the schema itself does not matter.
+    const std::string_view key = at == graph_[id].at ? std::string_view() : json.key(at);
+    const std::string_view text = json.text(at);
+    if (json.is(at, JsonKind::kString)) {
+      if (key.starts_with('$') && key.ends_with("ef")) return {};  // $ref and its kin
+      if (!is_value && (key == "title" || key == "description" || key == "$comment")) continue;
+    }
+    name += fmt::format("{}:{}{}:{}{}", key.size(), key, text.size(), text,
+                        static_cast<int>(json.kind(at)));
+    if (json.first(at) == kNoJson) continue;
+    const bool has_values =
+        is_value || key == "enum" || key == "const" || key == "default" || key == "examples";
+    stack.push_back({kNoJson, false});
+    for (JsonId part = json.first(at); part != kNoJson; part = json.next(part))
+      stack.push_back({part, has_values});
+  }
+  return name;
 }
 
 NodeId Lowering::node(const Goal& goal) {
@@ -48,6 +88,12 @@ NodeId Lowering::node(const Goal& goal) {
   if (goal == Goal{positive(kFalseSchema)}) return grammar_.none();
   const auto found = nodes_.find(goal);
   if (found != nodes_.end()) return found->second;
+  std::string name = shared_name(goal);
+  if (!name.empty())
+    if (const std::optional<NodeId> known = grammar_.named(name)) {
+      nodes_.emplace(goal, *known);
+      return *known;
+    }
   // Values without parts need no rule, and lowering them starts no other goal.
   std::uint8_t types = kAllTypes;
   for (const Literal literal : goal) {
@@ -62,6 +108,7 @@ NodeId Lowering::node(const Goal& goal) {
     out = grammar_.rule(rule);
   }
   nodes_.emplace(goal, out);
+  if (!name.empty()) grammar_.name(std::move(name), out);
   return out;
 }
 

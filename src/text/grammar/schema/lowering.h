@@ -25,6 +25,9 @@ class Lowering {
  private:
   // A node for the goal: its own where it is small, or a rule that run() defines later.
   NodeId node(const Goal& goal);
+  // What the goal means, for a goal that other schemas of this grammar may have, too:
+  // Grammar::name. Empty: the goal is this schema's own.
+  std::string shared_name(const Goal& goal) const;
   // `is_raw`: strings stand without quotes (SchemaOptions::raw_string).
   NodeId define(const Goal& goal, bool is_raw = false);
   NodeId raw_text(LanguageId language, std::uint64_t min = 0, std::uint64_t max = kUnbounded);

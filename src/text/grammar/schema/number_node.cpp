@@ -47,10 +47,6 @@ bool is_short(const Decimal& value) {
   return value.magnitude() <= kMaxPlainDigits && value.exponent >= -kMaxPlainDigits;
 }
 
-std::string digit_range(char first, char last) {
-  return std::string("[") + first + "-" + last + "]";
-}
-
 std::string digits(std::size_t count) {
   return count == 0 ? "" : "[0-9]{" + std::to_string(count) + "}";
 }
@@ -60,54 +56,83 @@ void add(std::string& pattern, const std::string& option) {
   pattern += option;
 }
 
-// Expressions over magnitudes as they are spelled: 0 or no zero in front, point, digits.
-std::string at_least(const Decimal& bound, bool is_open) {
-  const Plain p = plain(bound);
-  std::string out;
-  add(out, "[1-9][0-9]{" + std::to_string(p.whole.size()) + ",}(\\.[0-9]+)?");
-  for (std::size_t i = 0; i < p.whole.size(); ++i) {
-    if (p.whole[i] == '9') continue;
-    add(out, p.whole.substr(0, i) + digit_range(static_cast<char>(p.whole[i] + 1), '9') +
-                 digits(p.whole.size() - i - 1) + "(\\.[0-9]+)?");
-  }
-  if (p.fraction.empty()) {
-    add(out, p.whole + (is_open ? "\\.[0-9]*[1-9][0-9]*" : "(\\.[0-9]+)?"));
-    return out;
-  }
-  for (std::size_t i = 0; i < p.fraction.size(); ++i) {
-    if (p.fraction[i] == '9') continue;
-    add(out, p.whole + "\\." + p.fraction.substr(0, i) +
-                 digit_range(static_cast<char>(p.fraction[i] + 1), '9') + "[0-9]*");
-  }
-  add(out, p.whole + "\\." + p.fraction + (is_open ? "[0-9]*[1-9][0-9]*" : "[0-9]*"));
-  return out;
+LanguageId regex(Languages& languages, const std::string& pattern) {
+  const Result<LanguageId> language = languages.regex(pattern);
+  check(language.ok(), "the expression {} of a number is wrong: {}", pattern,
+        language.ok() ? "" : language.fault().message);
+  return *language;
 }
 
-std::string at_most(const Decimal& bound, bool is_open) {
+// Languages of magnitudes as they are spelled: 0 or no zero in front, point, digits. `text` is
+// followed by a digit of a range and `count` digits more.
+LanguageId with_digit(Languages& languages, std::string_view text, char first, char last,
+                      std::uint64_t min, std::uint64_t max) {
+  const CodeRange range{static_cast<char32_t>(first), static_cast<char32_t>(last)};
+  const CodeRange all{U'0', U'9'};
+  return languages.concat({languages.literal(text), languages.chars(std::span(&range, 1)),
+                           languages.repeat(languages.chars(std::span(&all, 1)), min, max)});
+}
+
+LanguageId at_least(Languages& languages, const Decimal& bound, bool is_open) {
   const Plain p = plain(bound);
-  std::string out;
-  if (p.whole.size() > 1) {
-    add(out, "(0|[1-9][0-9]{0," + std::to_string(p.whole.size() - 2) + "})(\\.[0-9]+)?");
+  const std::size_t size = p.whole.size();
+  std::vector<LanguageId> wholes, out;  // wholes: with any fraction
+  wholes.push_back(with_digit(languages, "", '1', '9', size, kUnbounded));
+  for (std::size_t i = 0; i < size; ++i) {
+    if (p.whole[i] == '9') continue;
+    wholes.push_back(with_digit(languages, std::string_view(p.whole).substr(0, i),
+                                static_cast<char>(p.whole[i] + 1), '9', size - i - 1,
+                                size - i - 1));
   }
-  for (std::size_t i = 0; i < p.whole.size(); ++i) {
-    const char least = i == 0 && p.whole.size() > 1 ? '1' : '0';
-    if (p.whole[i] <= least) continue;
-    add(out, p.whole.substr(0, i) + digit_range(least, static_cast<char>(p.whole[i] - 1)) +
-                 digits(p.whole.size() - i - 1) + "(\\.[0-9]+)?");
-  }
-  if (p.fraction.empty()) {
-    if (!is_open) add(out, p.whole + "(\\.0+)?");
-    return out;
-  }
-  add(out, p.whole);
+  if (p.fraction.empty() && !is_open) wholes.push_back(languages.literal(p.whole));
+  out.push_back(languages.concat({languages.alternate(wholes), regex(languages, "(\\.[0-9]+)?")}));
+  const std::string begin = p.whole + ".";
   for (std::size_t i = 0; i < p.fraction.size(); ++i) {
-    if (i > 0) add(out, p.whole + "\\." + p.fraction.substr(0, i));
-    if (p.fraction[i] == '0') continue;
-    add(out, p.whole + "\\." + p.fraction.substr(0, i) +
-                 digit_range('0', static_cast<char>(p.fraction[i] - 1)) + "[0-9]*");
+    if (p.fraction[i] == '9') continue;
+    out.push_back(with_digit(languages, begin + p.fraction.substr(0, i),
+                             static_cast<char>(p.fraction[i] + 1), '9', 0, kUnbounded));
   }
-  if (!is_open) add(out, p.whole + "\\." + p.fraction + "0*");
-  return out;
+  if (!p.fraction.empty() || is_open)
+    out.push_back(languages.concat({languages.literal(begin + p.fraction),
+                                    regex(languages, is_open ? "[0-9]*[1-9][0-9]*" : "[0-9]*")}));
+  return languages.alternate(out);
+}
+
+LanguageId at_most(Languages& languages, const Decimal& bound, bool is_open) {
+  const Plain p = plain(bound);
+  const std::size_t size = p.whole.size();
+  std::vector<LanguageId> wholes, out;
+  if (size > 1) {
+    wholes.push_back(languages.literal("0"));
+    wholes.push_back(with_digit(languages, "", '1', '9', 0, size - 2));
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    const char least = i == 0 && size > 1 ? '1' : '0';
+    if (p.whole[i] <= least) continue;
+    wholes.push_back(with_digit(languages, std::string_view(p.whole).substr(0, i), least,
+                                static_cast<char>(p.whole[i] - 1), size - i - 1, size - i - 1));
+  }
+  if (!wholes.empty())
+    out.push_back(
+        languages.concat({languages.alternate(wholes), regex(languages, "(\\.[0-9]+)?")}));
+  if (p.fraction.empty()) {
+    if (!is_open)
+      out.push_back(languages.concat({languages.literal(p.whole), regex(languages, "(\\.0+)?")}));
+    return languages.alternate(out);
+  }
+  const std::string begin = p.whole + ".";
+  out.push_back(languages.literal(p.whole));
+  for (std::size_t i = 0; i < p.fraction.size(); ++i) {
+    const std::string text = begin + p.fraction.substr(0, i);
+    if (i > 0) out.push_back(languages.literal(text));
+    if (p.fraction[i] == '0') continue;
+    out.push_back(
+        with_digit(languages, text, '0', static_cast<char>(p.fraction[i] - 1), 0, kUnbounded));
+  }
+  if (!is_open)
+    out.push_back(
+        languages.concat({languages.literal(begin + p.fraction), regex(languages, "0*")}));
+  return languages.alternate(out);
 }
 
 // Magnitudes that are multiples; empty where no short expression is known.
@@ -126,13 +151,6 @@ std::string multiples_of(const Decimal& step) {
   std::string fraction = digits(places - 1) + (is_power ? "[0-9]" : last) + "0*";
   if (places > 1) fraction += "|[0-9]{1," + std::to_string(places - 1) + "}";
   return "[0-9]+(\\.(" + fraction + "))?";
-}
-
-LanguageId regex(Languages& languages, const std::string& pattern) {
-  const Result<LanguageId> language = languages.regex(pattern);
-  check(language.ok(), "the expression {} of a number is wrong: {}", pattern,
-        language.ok() ? "" : language.fault().message);
-  return *language;
 }
 
 // Digits behind the first one: so many that each bound can be written with as many again.
@@ -161,11 +179,8 @@ LanguageId magnitudes(Languages& languages, const NumberSet& set, bool is_negati
   if (high && high->negative) return languages.none();
   std::vector<LanguageId> all{regex(languages, "(0|[1-9]" + more_digits(low, high) + ")(\\.[0-9]" +
                                                    fraction_digits(low, high) + ")?")};
-  if (low && !low->negative) all.push_back(regex(languages, at_least(*low, is_low_open)));
-  if (high) {
-    const std::string expression = at_most(*high, is_high_open);
-    all.push_back(expression.empty() ? languages.none() : regex(languages, expression));
-  }
+  if (low && !low->negative) all.push_back(at_least(languages, *low, is_low_open));
+  if (high) all.push_back(at_most(languages, *high, is_high_open));
   if (!set.has_fractions) {
     all.push_back(regex(languages, set.is_plain_integer ? "[0-9]+" : "[0-9]+(\\.0+)?"));
   }

@@ -4,11 +4,25 @@
 #include "text/grammar/schema/lowering.h"
 
 namespace sluice::grammar {
+namespace {
+
+void keep_objects(SchemaGraph& graph) {
+  if (graph.root == kFalseSchema) return;
+  if (graph.root == kTrueSchema) {
+    graph.root = static_cast<SchemaId>(graph.schemas.size());
+    graph.schemas.emplace_back().at = 0;
+  }
+  Schema& root = graph.schemas[static_cast<std::size_t>(graph.root)];
+  if ((root.types & kObjectType) != 0) root.types = kObjectType;
+}
+
+}  // namespace
 
 Result<SchemaRoot> add_json_schema(Grammar& grammar, std::string_view schema,
                                    const SchemaOptions& options) {
   Result<SchemaGraph> graph = SchemaGraph::parse(schema);
   if (!graph) return graph.fault();
+  if (options.only_objects) keep_objects(*graph);
   SchemaRoot out;
   out.ignored = std::move(graph->ignored);
   for (const Schema& one : graph->schemas) {

@@ -29,6 +29,8 @@ struct SchemaOptions {
   bool assert_formats = true;
   // Integers have neither fraction nor exponent, as clients with typed integers need them.
   bool plain_integers = false;
+  // The value is an object, as the arguments of a call are, if the schema allows one.
+  bool only_objects = false;
   // Set: a value that is a string as a whole stands without quotes and escapes, and is a text of
   // this language, too. Strings inside the value are JSON.
   std::optional<LanguageId> raw_string = std::nullopt;

@@ -14,11 +14,7 @@ constexpr std::size_t kMaxConjuncts = 64;
 
 SchemaValidator& SchemaHost::validator() {
   if (!validator_) {
-    languages_ = std::make_unique<Languages>();
-    Result<SchemaLanguages> strings =
-        SchemaLanguages::compile(graph_, *languages_, assert_formats_);
-    check(strings.ok(), "a pattern that compiled once does not compile again");
-    strings_ = std::make_unique<SchemaLanguages>(std::move(*strings));
+    strings_ = std::make_unique<LazySchemaStrings>(graph_, assert_formats_);
     validator_ = std::make_unique<SchemaValidator>(graph_, *strings_);
   }
   return *validator_;

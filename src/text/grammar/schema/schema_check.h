@@ -42,8 +42,7 @@ class SchemaHost {
   const bool assert_formats_;
   std::mutex mutex_;
   // guarded by mutex_, made when first needed
-  std::unique_ptr<Languages> languages_;
-  std::unique_ptr<SchemaLanguages> strings_;
+  std::unique_ptr<LazySchemaStrings> strings_;
   std::unique_ptr<SchemaValidator> validator_;
 };
 

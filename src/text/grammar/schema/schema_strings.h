@@ -17,9 +17,6 @@ class SchemaLanguages : public SchemaStrings {
   // uses both. Without `assert_formats` no format constrains. Faults name the pattern's pointer.
   static Result<SchemaLanguages> compile(const SchemaGraph& graph, Languages& languages,
                                          bool assert_formats);
-  // The same ids over a clone of the languages.
-  SchemaLanguages over(Languages& clone) const;
-
   bool asserts_formats() const { return asserts_formats_; }
   LanguageId pattern(int place) const { return patterns_[static_cast<std::size_t>(place)]; }
   // Null for a format that is not asserted.
@@ -33,6 +30,25 @@ class SchemaLanguages : public SchemaStrings {
   bool asserts_formats_ = false;
   std::vector<LanguageId> patterns_;
   std::unordered_map<std::string, LanguageId> formats_;
+};
+
+// The same tests with languages of its own, each made when it is first asked for: a validator may
+// need none of them. One thread; `graph` outlives this object.
+class LazySchemaStrings : public SchemaStrings {
+ public:
+  LazySchemaStrings(const SchemaGraph& graph, bool assert_formats)
+      : graph_(graph), asserts_formats_(assert_formats) {}
+
+  bool has_match(int pattern, std::string_view text) const override;
+  bool has_format(std::string_view format, std::string_view text) const override;
+
+ private:
+  // Begins anew where the automata of many texts have used the budget up.
+  Languages& languages() const;
+
+  const SchemaGraph& graph_;
+  const bool asserts_formats_;
+  mutable Languages languages_;
 };
 
 }  // namespace sluice::grammar

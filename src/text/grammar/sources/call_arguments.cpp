@@ -341,18 +341,10 @@ class KeyedArguments {
 }  // namespace
 
 Result<NodeId> json_arguments(const ArgumentContext& context, const CallTool& tool) {
-  std::string schema(tool.schema.empty() ? kAnyObject : std::string_view(tool.schema));
-  const Result<Json> parsed = parse_json(schema, {.exact_numbers = true});
-  if (parsed && parsed->is_object() && parsed->value("type", Json()) != "object") {
-    // Arguments are an object, whatever else the schema allows.
-    Json whole = *parsed;
-    const bool may_be_object = !whole.contains("type") ||
-                               (whole["type"].is_array() &&
-                                std::ranges::find(whole["type"], "object") != whole["type"].end());
-    if (may_be_object) whole["type"] = "object";
-    schema = dump_json(whole);
-  }
-  const Result<SchemaRoot> root = add_json_schema(context.grammar, schema, context.options);
+  SchemaOptions options = context.options;
+  options.only_objects = true;
+  const std::string_view schema = tool.schema.empty() ? kAnyObject : std::string_view(tool.schema);
+  const Result<SchemaRoot> root = add_json_schema(context.grammar, schema, options);
   if (!root) return root.fault();
   if (context.unenforced != nullptr)
     for (const std::string& pointer : root->ignored)
