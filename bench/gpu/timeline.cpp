@@ -1,6 +1,6 @@
 // Records the GPU work of a program, for tools/step_gaps.py. CUDA loads this library into any
 // program. It writes a line "begin,end,name" (ns) for every kernel, copy and fill, also for those
-// of recorded graphs. Needs the toolkit's CUPTI. The compiler call is one line:
+// of recorded graphs. "%p" in FILE is the process, for programs that start ranks. Needs the toolkit's CUPTI. The compiler call is one line:
 //
 //   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so
 //       -I $CUDA/include -I $CUDA/extras/CUPTI/include
@@ -12,6 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <string>
+
+#include <unistd.h>
 
 namespace {
 
@@ -55,8 +58,11 @@ void finish() {
 
 // The symbol that CUDA looks up; 1 reports success.
 extern "C" int InitializeInjection() {
-  const char* path = std::getenv("TIMELINE");
-  timeline = std::fopen(path ? path : "timeline.csv", "w");
+  const char* named = std::getenv("TIMELINE");
+  std::string path = named ? named : "timeline.csv";
+  if (const std::size_t at = path.find("%p"); at != std::string::npos)
+    path.replace(at, 2, std::to_string(getpid()));
+  timeline = std::fopen(path.c_str(), "w");
   if (!timeline) return 0;
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,

@@ -4,6 +4,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/common/common.cuh"
+#include "kernels/cuda/common/mma.cuh"
 #include "kernels/types/fp8.h"
 
 namespace sluice::cuda {
@@ -51,9 +52,24 @@ __device__ inline float4 load_four(const Bf16* p) {
           __uint_as_float(raw.y << 16), __uint_as_float(raw.y & 0xFFFF0000u)};
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+inline constexpr float kE4m3SumScale = 1;  // of what mma_e4m3() adds up
+
+// c += a b with e4m3 and m16n8k32, for lane = 4 g + t: a = {(g, 4t), (g + 8, 4t), (g, 16 + 4t),
+// (g + 8, 16 + 4t)}, b = {(4t, g), (16 + 4t, g)}, each with three neighbours along k; c as in
+// kernels/cuda/common/mma.cuh. Hopper converts e4m3 to float16, so its sums are float32.
+__device__ inline void mma_e4m3(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#else
 // Two e4m3 numbers, in bytes 1 and 3 of x, as float16 times 2^-8: the bits move to their places,
 // and the exponent keeps the bias of e4m3. This is exact also for subnormals; NaN is not kept.
-inline constexpr float kHalvesScale = 256;
 __device__ inline std::uint32_t e4m3_to_halves(std::uint32_t x) {
   return (x & 0x80008000u) | (x >> 1 & 0x3F803F80u);
 }
@@ -64,5 +80,16 @@ __device__ inline std::uint32_t low_halves(std::uint32_t x) {
 __device__ inline std::uint32_t high_halves(std::uint32_t x) {
   return e4m3_to_halves(__byte_perm(x, 0, 0x3424));
 }
+
+inline constexpr float kE4m3SumScale = 256 * 256;  // each factor has 2^-8
+
+__device__ inline void mma_e4m3(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  mma_m16n8k16_f16(c, {low_halves(a[0]), low_halves(a[1]), high_halves(a[0]), high_halves(a[1])},
+                   low_halves(b0), high_halves(b0));
+  mma_m16n8k16_f16(c, {low_halves(a[2]), low_halves(a[3]), high_halves(a[2]), high_halves(a[3])},
+                   low_halves(b1), high_halves(b1));
+}
+#endif
 
 }  // namespace sluice::cuda

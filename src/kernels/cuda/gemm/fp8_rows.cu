@@ -1,5 +1,7 @@
 // Rows of x as e4m3 with their scales (kernels/types/fp8.h), for GEMMs of many rows: plain, of a
 // norm, or of a gate and its up.
+#include <algorithm>
+
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm/fp8.cuh"
 #include "kernels/cuda/gemm/gemm_fp8.h"
@@ -8,7 +10,9 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kMaxThreads = 1024, kMinWarps = 4;
+// Groups of a warp that load together. With 1,024 threads a turn has 16,384 columns.
+constexpr int kTogether = 4;
 constexpr int kGroup = static_cast<int>(ops::kFp8Group);
 
 template <class T>
@@ -36,27 +40,38 @@ struct GatedRows {
   }
 };
 
-// Grid: rows. A warp takes the groups of its row in turn. The factor of a norm is applied to the
-// scales, because it is known only after the whole row was read.
+// Grid: rows. Thread t takes four columns from 4 t on, then those a CTA's width further, so that a
+// warp has a whole group. The loads of a turn are in flight together, and a row of one turn is read
+// once. The factor of a norm is applied to the scales, because it is known only after the whole row
+// was read.
 template <bool kInGroups, class Rows>
-__global__ void __launch_bounds__(kWarps* kWarp)
+__global__ void __launch_bounds__(kMaxThreads)
     round_rows_kernel(Rows rows, Fp8Norm norm, Fp8Rows out) {
-  __shared__ float scales[kMaxFp8Groups], squares_of[kWarps];
-  __shared__ unsigned largest_of_warp[kWarps];
+  __shared__ float scales[kInGroups ? kMaxFp8Groups : 1], squares_of[kMaxThreads / kWarp];
+  __shared__ unsigned largest_of_warp[kMaxThreads / kWarp];
   begin_dependent();
   const std::int64_t m = blockIdx.x;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp,
             k = static_cast<int>(out.columns), groups = (k + kGroup - 1) / kGroup;
-  const auto load = [&](int group, float& squares) {
-    const int column = group * kGroup + lane * 4;
-    if (column >= k) return float4{};
-    float4 v = rows.load(m, column);
-    if (norm.weight != nullptr) {
+  // Four columns of each of kTogether groups of this warp, from group `first` on.
+  float4 four[kTogether];
+  float squares = 0;
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int column = (first + i * warps) * kGroup + lane * 4;
+      four[i] = column < k ? rows.load(m, column) : float4{};
+    }
+    if (norm.weight == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int column = (first + i * warps) * kGroup + lane * 4;
+      if (column >= k) continue;
       const float4 by = load_four(norm.weight + column);
+      float4& v = four[i];
       squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
       v = {v.x * by.x, v.y * by.y, v.z * by.z, v.w * by.w};
     }
-    return v;
   };
   const auto put = [&](int group, const float4& v, float factor) {
     const int column = group * kGroup + lane * 4;
@@ -64,36 +79,42 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       *reinterpret_cast<std::uint32_t*>(out.codes + m * out.stride + column) = to_e4m3(v, factor);
   };
 
-  float squares = 0;
   unsigned largest = 0;
-#pragma unroll 2
-  for (int group = warp; group < groups; group += kWarps) {
-    const float4 v = load(group, squares);
-    const unsigned of_group = warp_max(largest_of(v));
-    largest = max(largest, of_group);
-    if constexpr (kInGroups) {
-      const ops::Fp8Scale by = fp8_scale(of_group);
-      put(group, v, by.factor);
-      if (lane == 0) scales[group] = by.scale;
+  for (int first = warp; first < groups; first += warps * kTogether) {
+    load(first);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int group = first + i * warps;
+      if constexpr (kInGroups) {
+        const ops::Fp8Scale by = fp8_scale(warp_max(largest_of(four[i])));
+        put(group, four[i], by.factor);
+        if (lane == 0 && group < groups) scales[group] = by.scale;
+      } else {
+        largest = max(largest, largest_of(four[i]));
+      }
     }
   }
   squares = warp_sum(squares);
+  largest = warp_max(largest);
   if (lane == 0) squares_of[warp] = squares, largest_of_warp[warp] = largest;
   __syncthreads();
   float factor = 1;
   if (norm.weight != nullptr) {
     float total = 0;
-    for (int i = 0; i < kWarps; ++i) total += squares_of[i];
+    for (int i = 0; i < warps; ++i) total += squares_of[i];
     factor = 1.0f / sqrtf(total / static_cast<float>(k) + norm.eps);
   }
   if constexpr (kInGroups) {
-    for (int group = threadIdx.x; group < groups; group += kWarps * kWarp)
+    for (int group = threadIdx.x; group < groups; group += blockDim.x)
       out.scales(m)[group] = scales[group] * factor;
   } else {
-    for (int i = 0; i < kWarps; ++i) largest = max(largest, largest_of_warp[i]);
+    for (int i = 0; i < warps; ++i) largest = max(largest, largest_of_warp[i]);
     const ops::Fp8Scale by = fp8_scale(largest);
-    for (int group = warp; group < groups; group += kWarps)
-      put(group, load(group, squares), by.factor);
+    for (int first = warp; first < groups; first += warps * kTogether) {
+      if (groups > warps * kTogether) load(first);
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) put(first + i * warps, four[i], by.factor);
+    }
     if (threadIdx.x == 0) *out.scales(m) = by.scale * factor;
   }
 }
@@ -103,11 +124,15 @@ void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm,
             const Fp8Rows& out) {
   if (m == 0) return;
   const dim3 grid(static_cast<unsigned>(m));
+  const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group);
+  const int warps =
+      static_cast<int>(std::clamp<std::int64_t>((groups + kTogether - 1) / kTogether, kMinWarps,
+                                                kMaxThreads / kWarp));
   if (group == 0)
-    launch_dependent(ctx, "rows to FP8", round_rows_kernel<false, Rows>, grid, kWarps * kWarp, 0,
+    launch_dependent(ctx, "rows to FP8", round_rows_kernel<false, Rows>, grid, warps * kWarp, 0,
                      rows, norm, out);
   else
-    launch_dependent(ctx, "rows to FP8", round_rows_kernel<true, Rows>, grid, kWarps * kWarp, 0,
+    launch_dependent(ctx, "rows to FP8", round_rows_kernel<true, Rows>, grid, warps * kWarp, 0,
                      rows, norm, out);
 }
 

@@ -7,8 +7,8 @@
 //   2. element.load     bias and residual of the next tile
 //   3. RoundedRows      rows of x to shared memory as e4m3, with a scale for each group
 //   for each tile of 16 output columns:
-//   4. Fp8Pipeline      mainloop: each warp multiplies its share of k. e4m3 becomes float16 in
-//                       registers, and the sums of a group are promoted with its scales.
+//   4. Fp8Pipeline      mainloop: each warp multiplies its share of k, and the sums of a group are
+//                       promoted with its scales.
 //   5. reduction.put    the warps' sums to shared memory
 //   6. element.store    epilogue: sum over the warps, scale, bias, activation or residual
 #include "kernels/cuda/common/launch.cuh"
@@ -22,8 +22,6 @@ namespace {
 
 constexpr int kGroup = static_cast<int>(ops::kFp8Group);
 static_assert(kGroup == 2 * kUnitColumns);  // a unit of a warp is a group
-// Each factor of an MMA has 2^-8 of e4m3_to_halves().
-constexpr float kMmaScale = kHalvesScale * kHalvesScale;
 
 struct Fp8SkinnyArgs {
   GemmArgs a;
@@ -222,16 +220,15 @@ class Fp8Pipeline : public WeightPipeline<kParts, kDepth> {
                                                           pipeline_place(g, s * 4 + quad)),
                     high = *reinterpret_cast<const uint4*>(stage + p * kPartBytes +
                                                            pipeline_place(g + 8, s * 4 + quad));
-        multiply(group_sums[p][s], low.x, high.x, xs.x);
-        multiply(group_sums[p][s], low.y, high.y, xs.y);
-        multiply(group_sums[p][s], low.z, high.z, xs.z);
-        multiply(group_sums[p][s], low.w, high.w, xs.w);
+        // Rows g and g + 8 of w, and a row of x: the same columns in the same places.
+        mma_e4m3(group_sums[p][s], {low.x, high.x, low.y, high.y}, xs.x, xs.y);
+        mma_e4m3(group_sums[p][s], {low.z, high.z, low.w, high.w}, xs.z, xs.w);
       }
     }
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
       const float w_scale =
-          kInGroups ? scales_[this->take_at_ * kParts + p] * kMmaScale : kMmaScale;
+          kInGroups ? scales_[this->take_at_ * kParts + p] * kE4m3SumScale : kE4m3SumScale;
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         sums.c[p][0][i] = fmaf(group_sums[p][0][i] + group_sums[p][1][i],
@@ -241,13 +238,6 @@ class Fp8Pipeline : public WeightPipeline<kParts, kDepth> {
   }
 
  private:
-  // Four columns of rows g and g + 8 of w, and of a row of x.
-  __device__ static void multiply(float (&c)[4], std::uint32_t low, std::uint32_t high,
-                                  std::uint32_t x) {
-    mma_m16n8k16_f16(c, {low_halves(low), low_halves(high), high_halves(low), high_halves(high)},
-                     low_halves(x), high_halves(x));
-  }
-
   float* scales_;
 };
 
