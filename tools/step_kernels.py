@@ -21,7 +21,7 @@ def main():
     if len(sys.argv) not in (2, 3, 4) or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 8
-    last_name = sys.argv[3] if len(sys.argv) > 3 else "hand_out"
+    last_name = sys.argv[3] if len(sys.argv) > 3 else "store_tokens"
     rows = []
     for line in open(sys.argv[1]):
         begin, end, name = line.rstrip("\n").split(",", 2)

@@ -1,6 +1,7 @@
 // Records the GPU work of a program, for tools/step_gaps.py. CUDA loads this library into any
 // program. It writes a line "begin,end,name" (ns) for every kernel, copy and fill, also for those
-// of recorded graphs. "%p" in FILE is the process, for programs that start ranks. Needs the toolkit's CUPTI. The compiler call is one line:
+// of recorded graphs. "%p" in FILE is the process, for programs that start ranks. Needs the
+// toolkit's CUPTI. The compiler call is one line:
 //
 //   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so
 //       -I $CUDA/include -I $CUDA/extras/CUPTI/include
