@@ -74,9 +74,11 @@ struct Options {
   bool drafts_as_rows = false;
   std::vector<double> synthetic_acceptance;
   // Runtime
-  std::string device = "auto";  // auto, cpu, cuda
-  int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used
-  int tp_size = 1;              // ranks that share the matrices (docs/ranks.md)
+  std::string device = "auto";          // auto, cpu, cuda
+  int base_gpu_id = -1;                 // of the GPU that computes; -1: the first that can be used
+  int tp_size = 1;                      // ranks that share the matrices (docs/ranks.md)
+  int ep_size = 1;                      // groups of ranks, each with whole experts
+  bool enable_expert_parallel = false;  // every rank has whole experts
   bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
   bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =

@@ -52,6 +52,11 @@ void set_log_level_name(Options& o, std::string_view v) {
 void set_log_format_name(Options& o, std::string_view v) {
   o.log_format = parse::choice(v, {{"text", "text"}, {"json", "json"}});
 }
+// Alone it also says how many ranks there are.
+void set_ep_size(Options& o, std::string_view v) {
+  set_int<&Options::ep_size, 1, 64>(o, v);
+  if (o.tp_size == 1) o.tp_size = o.ep_size;
+}
 Json get_log_level(const Options& o) {
   return std::ranges::find(kLevels, o.log_level, [](const auto& row) { return row.second; })->first;
 }
@@ -82,6 +87,22 @@ std::vector<OptionRow> runtime_option_rows() {
                "--threads, too.",
        .set = set_int<&Options::tp_size, 1, 64>,
        .get = field<&Options::tp_size>},
+      {.name = "ep-size",
+       .aliases = "ep expert-parallel-size",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "1 to 64",
+       .help = "Groups of the ranks of --tp-size, each with whole experts of its own in place of a "
+               "part of every expert (docs/ranks.md). Alone it starts as many ranks.",
+       .set = set_ep_size,
+       .get = field<&Options::ep_size>},
+      {.name = "enable-expert-parallel",
+       .type = kFlag,
+       .group = kRuntime,
+       .allowed = "true, false",
+       .help = "Every rank has whole experts: --ep-size is --tp-size.",
+       .set = set_flag<&Options::enable_expert_parallel>,
+       .get = field<&Options::enable_expert_parallel>},
       {.name = "disable-custom-all-reduce",
        .type = kFlag,
        .group = kRuntime,

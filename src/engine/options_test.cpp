@@ -284,6 +284,22 @@ TEST(Options, TheDeviceIsNamedHereAndFoundAtStart) {
   EXPECT_THAT(error_of("device", "tpu"), HasSubstr("auto, cpu, cuda"));
 }
 
+TEST(Options, GroupsOfExpertsAloneSayHowManyRanksThereAre) {
+  Options options;
+  set_option(options, "ep", "4");
+  EXPECT_EQ(options.tp_size, 4);
+  EXPECT_EQ(options.ep_size, 4);
+  set_option(options, "tp", "8");
+  set_option(options, "expert-parallel-size", "2");
+  EXPECT_EQ(options.tp_size, 8);
+  // A rank is told of both.
+  Options told;
+  for (const GivenOption& given : given_options(options))
+    set_option(told, given.row->name, given.text);
+  EXPECT_EQ(told.tp_size, 8);
+  EXPECT_EQ(told.ep_size, 2);
+}
+
 TEST(Options, NumaHasLlamaCppsWords) {
   Options options;
   EXPECT_EQ(options.numa, "distribute");

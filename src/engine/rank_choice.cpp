@@ -10,12 +10,15 @@
 namespace sluice {
 namespace {
 
-// What `num_ranks` cannot share; empty: nothing.
-std::string undivided(const ModelConfig& config, int num_ranks) {
-  const auto what = [&](int extent, std::string_view name) {
-    return extent % num_ranks == 0
+// What `num_ranks` in `expert_groups` groups cannot share; empty: nothing.
+std::string undivided(const ModelConfig& config, int num_ranks, int expert_groups) {
+  const auto shared_by = [](int ranks, int extent, std::string_view name) {
+    return extent % ranks == 0
                ? std::string()
-               : fmt::format("{} {} cannot be shared equally by {} ranks", extent, name, num_ranks);
+               : fmt::format("{} {} cannot be shared equally by {} ranks", extent, name, ranks);
+  };
+  const auto what = [&](int extent, std::string_view name) {
+    return shared_by(num_ranks, extent, name);
   };
   std::vector<std::string> problems;
   bool attends = false, is_dense = false, has_experts = false;
@@ -31,7 +34,8 @@ std::string undivided(const ModelConfig& config, int num_ranks) {
   if (attends) problems.push_back(what(config.num_heads, "attention heads"));
   if (is_dense) problems.push_back(what(config.intermediate_size, "columns of an MLP"));
   if (has_experts) {
-    problems.push_back(what(config.moe->moe_intermediate_size, "columns of an expert"));
+    problems.push_back(shared_by(num_ranks / expert_groups, config.moe->moe_intermediate_size,
+                                 "columns of an expert"));
     problems.push_back(
         what(config.moe->shared_expert_intermediate_size, "columns of the shared experts"));
   }
@@ -39,21 +43,48 @@ std::string undivided(const ModelConfig& config, int num_ranks) {
   return first == problems.end() ? "" : *first;
 }
 
+// Of the layers that have experts; 0: there are none.
+int experts_of(const ModelConfig& config) {
+  for (int i = 0; i < config.num_layers; ++i)
+    if (config.layer(i).is_moe) return config.moe->num_experts;
+  return 0;
+}
+
 }  // namespace
 
-std::string sharing_refusal(const ModelConfig& config, int num_ranks) {
+std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups) {
   if (num_ranks == 1) return "";
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
   if (config.recurrent && config.intermediate_size == 0 && !config.moe)
     return "all layers are recurrent, and every rank would compute them whole; leave it out";
-  const std::string problem = undivided(config, num_ranks);
+  const std::string problem = undivided(config, num_ranks, expert_groups);
   if (problem.empty()) return "";
   std::vector<int> would;
   for (int other = 2; other <= kMaxRanks; ++other)
-    if (undivided(config, other).empty()) would.push_back(other);
+    if (other % expert_groups == 0 && undivided(config, other, expert_groups).empty())
+      would.push_back(other);
   return would.empty() ? fmt::format("{}, and no other number divides the model", problem)
                        : fmt::format("{}; --tp-size {} would do", problem,
                                      fmt::join(would.begin(), would.end(), ", "));
+}
+
+std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups) {
+  if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
+  const int experts = experts_of(config);
+  if (experts == 0) return fmt::format("{} has no experts; leave it out", config.architecture);
+  if (num_ranks % expert_groups == 0 && expert_groups <= experts) return "";
+  std::vector<int> would;
+  for (int other = 2; other <= std::min(num_ranks, experts); ++other)
+    if (num_ranks % other == 0) would.push_back(other);
+  const std::string advice =
+      would.empty()
+          ? "leave it out"
+          : fmt::format("--ep-size {} would do", fmt::join(would.begin(), would.end(), ", "));
+  if (num_ranks % expert_groups != 0)
+    return fmt::format("{} ranks cannot form {} groups of equal size; {}, or another --tp-size",
+                       num_ranks, expert_groups, advice);
+  return fmt::format("{} experts cannot be dealt over {} groups of ranks; {}", experts,
+                     expert_groups, advice);
 }
 
 }  // namespace sluice

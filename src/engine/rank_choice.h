@@ -9,6 +9,9 @@ namespace sluice {
 
 // Empty: `num_ranks` can share the model's matrices. Else what stands against it, and which numbers
 // would do, as the end of a sentence: "24 attention heads cannot ...; --tp-size 2, 3 or 4 would".
-std::string sharing_refusal(const ModelConfig& config, int num_ranks);
+// Experts are dealt over `expert_groups` groups of ranks, which divide the ranks.
+std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups = 1);
+// The same for the number of these groups; also of one, which a model without experts has not.
+std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups);
 
 }  // namespace sluice

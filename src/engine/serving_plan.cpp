@@ -272,6 +272,22 @@ AttentionOptions attention_options(const Options& options, const Machine& machin
   return out;
 }
 
+// Groups of ranks that experts are dealt over; 1 where that is refused.
+int expert_groups_of(Checks& checks, const Options& options, const ModelConfig& config) {
+  const bool by_flag = options.enable_expert_parallel;
+  if (!by_flag && options.ep_size == 1) return 1;
+  const int groups = by_flag ? options.tp_size : options.ep_size;
+  checks.require(options.ep_size == 1 || options.ep_size == groups, "ep-size",
+                 "--enable-expert-parallel means --ep-size {}, the number of ranks, and --ep-size "
+                 "is {}; leave one out",
+                 groups, options.ep_size);
+  const std::string refusal = expert_groups_refusal(config, options.tp_size, groups);
+  checks.require(refusal.empty(), "ep-size", "{} is refused: {}",
+                 by_flag ? "--enable-expert-parallel" : fmt::format("--ep-size {}", groups),
+                 refusal);
+  return refusal.empty() ? groups : 1;
+}
+
 Loading loading_of(const Options& options) {
   return {.format = options.load_format == "safetensors" ? LoadFormat::kSafetensors
                     : options.load_format == "pt"        ? LoadFormat::kPt
@@ -298,7 +314,8 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   ServingPlan plan;
   plan.num_ranks = options.tp_size;
   plan.peer_sums = !options.disable_custom_all_reduce;
-  const std::string unshared = sharing_refusal(config, options.tp_size);
+  const int expert_groups = expert_groups_of(checks, options, config);
+  const std::string unshared = sharing_refusal(config, options.tp_size, expert_groups);
   checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
                  unshared);
   checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic, "tp-size",
@@ -310,7 +327,8 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   plan.runner.model = {.numerics = numerics_of(options, config, on_cpu),
                        .mla_expandable = plan.runner.attention.mla_prefill == MlaPrefill::kAuto,
                        .context_length = context_of(checks, options, config),
-                       .rope_by_length = options.rope_by_length};
+                       .rope_by_length = options.rope_by_length,
+                       .ep_size = expert_groups};
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;

@@ -85,6 +85,10 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
   return text + fmt::format("; drafts of one sequence: {}", fmt::join(choices, ", "));
 }
 
+std::string describe_experts(int groups) {
+  return groups > 1 ? fmt::format(", experts in {} groups", groups) : "";
+}
+
 void log_end_tokens(const EndTokens& ends) {
   for (const std::string& sentence : ends.ignored()) log_warning("{}: it is ignored", sentence);
   std::string list;
@@ -156,8 +160,8 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
     communicators = std::make_unique<RankCommunicators>(others->region(), 0, machine, parts->plan);
     require_same_model(communicators->get(), parts->config, source, parts->plan);
     report("meet ranks", since(start),
-           fmt::format("{} processes of {} threads", parts->plan.num_ranks,
-                       wanted.placement.num_threads));
+           fmt::format("{} processes of {} threads{}", parts->plan.num_ranks,
+                       wanted.placement.num_threads, describe_experts(wanted.model.ep_size)));
   }
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
                                      others ? &communicators->get() : nullptr);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "layers/weights/expert_fragments.h"
 #include "layers/weights/stacked_experts.h"
@@ -10,6 +12,7 @@
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
@@ -35,96 +38,121 @@ void take_rows_or_tiles(const Weights& block, const std::vector<std::string>& up
   block.take(moe.w2, experts);
 }
 
-// Loads experts one by one: experts.<e>.{gate,up,down}.weight.
+// Loads this rank's experts one by one: experts.<e>.{gate,up,down}.weight.
 void load_single_experts(const Weights& block, const ModelConfig& config, const MlpNames& names,
-                         Moe& moe) {
+                         const ExpertShare& own, Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
   const std::int64_t hidden = config.hidden_size;
-  const AxisRange share = block.share(width, "experts");
+  const AxisRange share = own.columns;
   const std::string gate = fmt::format("{}.weight", names.gate),
                     up = fmt::format("{}.weight", names.up),
                     down = fmt::format("{}.weight", names.down);
-  if (ExpertFragments(block, {gate, up, down}, {experts, hidden, width, share})
-          .load(moe.w13, moe.w2))
+  if (own.experts.size() < static_cast<std::size_t>(experts))
+    for (int e = 0; e < experts; ++e)
+      for (const std::string& name : {gate, up, down}) block.sub("experts", e).leave(name);
+  if (ExpertFragments(block, {gate, up, down}, {experts, hidden, width, own}).load(moe.w13, moe.w2))
     return;
-  const Weights one = block.sub("experts", 0);
-  take_rows_or_tiles(one, {gate, up}, {down}, experts, hidden, share.count,
-                     one.matrix_dtype({gate, up, down}), moe);
-  for (int e = 0; e < experts; ++e) {
-    const Weights expert = block.sub("experts", e);
-    expert.fill(moe.w13, e, 0, gate, {width, hidden}, {share});
-    expert.fill(moe.w13, e, share.count, up, {width, hidden}, {share});
-    expert.fill(moe.w2, e, 0, down, {hidden, width}, {{}, share});
+  const Weights one = block.sub("experts", static_cast<int>(own.experts.front()));
+  take_rows_or_tiles(one, {gate, up}, {down}, static_cast<std::int64_t>(own.experts.size()), hidden,
+                     share.count, one.matrix_dtype({gate, up, down}), moe);
+  for (std::size_t i = 0; i < own.experts.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const Weights expert = block.sub("experts", static_cast<int>(own.experts[i]));
+    expert.fill(moe.w13, at, 0, gate, {width, hidden}, {share});
+    expert.fill(moe.w13, at, share.count, up, {width, hidden}, {share});
+    expert.fill(moe.w2, at, 0, down, {hidden, width}, {{}, share});
   }
 }
 
 // MXFP4 files have NAME_blocks. Its rows are the outputs, even if a plain file is transposed.
 constexpr std::string_view kBlocks = "_blocks";
 
-// All experts are in two tensors. If gate and up rows alternate in the file, they alternate in w13.
+// The layer's experts are in two tensors. If gate and up rows alternate in the file, they alternate
+// in w13.
 void load_stacked_experts(const Weights& block, const ModelConfig& config, const ExpertStack& names,
-                          Moe& moe) {
+                          const ExpertShare& own, Moe& moe) {
   const bool blocks = !block.has(names.gate_up, names.always);
   const bool transposed = names.transposed && !blocks;
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
   const std::int64_t hidden = config.hidden_size;
-  const AxisRange share = block.share(width, "experts");
+  const AxisRange share = own.columns;
   const std::string suffix(blocks ? kBlocks : ""), up = std::string(names.gate_up) + suffix,
                                                    down = std::string(names.down) + suffix;
   moe.experts.interleaved = names.interleaved;
   if (StackedExperts(block, {up, down, names.interleaved, transposed},
-                     {experts, hidden, width, share})
+                     {experts, hidden, width, own})
           .load(moe.w13, moe.w2))
     return;
-  take_rows_or_tiles(block, {up}, {down}, experts, hidden, share.count,
+  const auto num_own = static_cast<std::int64_t>(own.experts.size());
+  take_rows_or_tiles(block, {up}, {down}, num_own, hidden, share.count,
                      block.matrix_dtype({up, down}), moe);
-  // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of
-  // them.
-  const auto fill = [&](const ops::Weight& w, std::int64_t e, std::int64_t to,
+  // Rows [to, to + rows.count) of this rank's expert `at` from rows of its tensor, all columns or a
+  // share of them.
+  const auto fill = [&](const ops::Weight& w, std::int64_t at, std::int64_t to,
                         const std::string& name, std::int64_t all_rows, AxisRange rows,
                         std::int64_t all_columns, AxisRange columns) {
+    const std::int64_t e = own.experts[static_cast<std::size_t>(at)];
     if (transposed)
-      block.fill_transposed(w, e, to, name, {experts, all_columns, all_rows},
+      block.fill_transposed(w, at, to, name, {experts, all_columns, all_rows},
                             {{e, 1}, columns, rows});
     else
-      block.fill(w, e, to, name, {experts, all_rows, all_columns}, {{e, 1}, rows, columns});
+      block.fill(w, at, to, name, {experts, all_rows, all_columns}, {{e, 1}, rows, columns});
   };
-  for (std::int64_t e = 0; e < experts; ++e) {
+  for (std::int64_t at = 0; at < num_own; ++at) {
     if (names.interleaved)
-      fill(moe.w13, e, 0, up, 2 * width, {2 * share.begin, 2 * share.count}, hidden, {});
+      fill(moe.w13, at, 0, up, 2 * width, {2 * share.begin, 2 * share.count}, hidden, {});
     else
       for (const std::int64_t half : {0, 1})
-        fill(moe.w13, e, half * share.count, up, 2 * width,
+        fill(moe.w13, at, half * share.count, up, 2 * width,
              {half * width + share.begin, share.count}, hidden, {});
-    fill(moe.w2, e, 0, down, hidden, {0, hidden}, width, share);
+    fill(moe.w2, at, 0, down, hidden, {0, hidden}, width, share);
   }
 }
 
-// Biases of stacked experts, if the file has them. The ranks' results are summed, so only rank 0
-// adds the bias of the second GEMM.
+// Biases of stacked experts, if the file has them. The ranks' results are summed, so only the first
+// rank with columns of an expert adds the bias of its second GEMM.
 void load_expert_biases(const Weights& block, const ModelConfig& config, const ExpertStack& names,
-                        Moe& moe) {
+                        const ExpertShare& own, Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
+  const std::int64_t hidden = config.hidden_size;
   const std::string up = std::string(names.gate_up) + "_bias",
                     down = std::string(names.down) + "_bias";
   const bool by_config = config.moe->swiglu_limit > 0;
   if (!block.has(up, by_config)) return;
-  const AxisRange share = block.share(width, "experts");
-  const Tensor up_bias = block.take(DType::kF32, {experts, 2 * share.count});
-  if (names.interleaved)
-    block.fill(up_bias, up, {experts, 2 * width}, {{}, {2 * share.begin, 2 * share.count}},
-               WeightInit::kZeros);
-  else
-    for (std::int64_t e = 0; e < experts; ++e)
-      for (const std::int64_t half : {0, 1})
-        block.fill(up_bias.at(e).rows(half * share.count, share.count), up, {experts, 2 * width},
-                   {{e, 1}, {half * width + share.begin, share.count}}, WeightInit::kZeros);
+  const AxisRange share = own.columns;
+  const auto num_own = static_cast<std::int64_t>(own.experts.size());
+  const Tensor up_bias = block.take(DType::kF32, {num_own, 2 * share.count});
   moe.experts.up_bias = up_bias;
-  if (share.begin > 0)
-    return block.read_then(down, DType::kF32, {experts, config.hidden_size}, {},
-                           [](const Tensor&) {});
-  moe.experts.down_bias = block.take(DType::kF32, {experts, config.hidden_size});
-  block.fill(moe.experts.down_bias, down, {experts, config.hidden_size}, {}, WeightInit::kZeros);
+  const bool adds_down = share.begin == 0;
+  if (adds_down) moe.experts.down_bias = block.take(DType::kF32, {num_own, hidden});
+  for (std::int64_t i = 0; i < num_own; ++i) {
+    const std::int64_t e = own.experts[static_cast<std::size_t>(i)];
+    const auto fill_up = [&](std::int64_t to, std::int64_t count, AxisRange rows) {
+      block.fill(up_bias.at(i).rows(to, count), up, {experts, 2 * width}, {{e, 1}, rows},
+                 WeightInit::kZeros);
+    };
+    if (names.interleaved)
+      fill_up(0, 2 * share.count, {2 * share.begin, 2 * share.count});
+    else
+      for (const std::int64_t half : {0, 1})
+        fill_up(half * share.count, share.count, {half * width + share.begin, share.count});
+    if (adds_down)
+      block.fill(moe.experts.down_bias.at(i), down, {experts, hidden}, {{e, 1}},
+                 WeightInit::kZeros);
+  }
+  if (!adds_down) block.leave(down);
+}
+
+// Where each of the layer's experts is among those of this rank.
+Tensor places_of(const Weights& block, const ExpertShare& own, std::int64_t experts) {
+  const Tensor places = block.take(DType::kI32, {experts});
+  HostImage image(places);
+  std::int32_t* const to = image.tensor().ptr<std::int32_t>();
+  std::fill_n(to, experts, -1);
+  for (std::size_t i = 0; i < own.experts.size(); ++i)
+    to[own.experts[i]] = static_cast<std::int32_t>(i);
+  image.put();
+  return places;
 }
 
 }  // namespace
@@ -170,12 +198,15 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     if (names.correction_is_row) shape.insert(shape.begin(), 1);
     block.fill(moe.correction_bias, names.correction_bias, shape, {}, WeightInit::kZeros);
   }
+  const ExpertShare share = block.share_experts(own.num_experts, own.moe_intermediate_size);
+  if (share.experts.size() < static_cast<std::size_t>(own.num_experts))
+    moe.places = places_of(block, share, own.num_experts);
   const std::string stack_in_blocks = std::string(names.stack.gate_up) + std::string(kBlocks);
   if (block.has(names.stack.gate_up, names.stack.always) || block.has(stack_in_blocks, false)) {
-    load_stacked_experts(block, config, names.stack, moe);
-    load_expert_biases(block, config, names.stack, moe);
+    load_stacked_experts(block, config, names.stack, share, moe);
+    load_expert_biases(block, config, names.stack, share, moe);
   } else {
-    load_single_experts(block, config, names.expert, moe);
+    load_single_experts(block, config, names.expert, share, moe);
   }
   if (own.shared_expert_intermediate_size > 0) {
     check(!names.shared_experts.empty(), "a family without shared experts has some");
@@ -202,6 +233,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
   ops::norm_route(ctx, reads_f32 ? ops::NormedRows(normed) : x, router, router_bias,
                   correction_bias, params, w13, rows, weights, ids);
+  if (places.defined()) ops::place_experts(ctx, places, ids);
   if (!shared) return ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, reduce, stream);
 
   ops::Residual routed{.hidden = {}, .branch = stream.branch, .keeps_branch = true};

@@ -66,8 +66,11 @@ struct Moe {
   Tensor router;           // [E, hidden] f32: router logits are float32 in every compute type
   Tensor router_bias;      // [E] f32, or undefined
   Tensor correction_bias;  // [E] f32, or undefined
-  ops::Weight w13;         // [E, 2 I, hidden]: gate rows, up rows
-  ops::Weight w2;          // [E, hidden, I]
+  // [E] int32: where an expert is among those of this rank, -1: at another rank; undefined: all
+  // experts are here
+  Tensor places;
+  ops::Weight w13;  // [experts of this rank, 2 I, hidden]: gate rows, up rows
+  ops::Weight w2;   // [experts of this rank, hidden, I]
   std::optional<Mlp> shared;
   Tensor shared_gate;  // [1, hidden] f32, or undefined
   ops::RouterParams params;

@@ -4,24 +4,27 @@
 
 #include <cmath>
 
+#include "base/error.h"
+#include "base/testing/folder.h"
+#include "checkpoint/testing/safetensors_writer.h"
 #include "tensor/buffer.h"
 
 namespace sluice {
 namespace {
 
-// One of two ranks, whose results the test adds itself.
-class Half final : public Communicator {
+// One of several ranks, whose results the test adds itself.
+class RankOf final : public Communicator {
  public:
-  explicit Half(int rank) : rank_(rank) {}
+  RankOf(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
-  int size() const override { return 2; }
+  int size() const override { return size_; }
   void all_reduce(const Tensor&) override {}
   void all_gather(const Tensor&, const Tensor&) override {}
   void broadcast(const Tensor&, int) override {}
   void barrier() override {}
 
  private:
-  int rank_;
+  int rank_, size_;
 };
 
 constexpr std::int64_t kTokens = 11, kHidden = 48, kWidth = 32;
@@ -37,9 +40,9 @@ ModelConfig config_with(MoeConfig moe) {
 }
 
 // The layer's result for the same random tokens, with random weights that do not depend on the
-// ranks.
+// ranks. Experts are dealt over `groups` groups of ranks.
 std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType compute,
-                       Communicator* communicator) {
+                       Communicator* communicator = nullptr, int groups = 1) {
   const WeightSource source = WeightSource::dummy(5, 0.4);
   Context ctx;
   ctx.cpu_isa = detect_cpu_isa();
@@ -47,6 +50,7 @@ std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType c
   Arena arena(16 << 20);
   ctx.arena = &arena;
   WeightLoader loader(source, {.compute = compute}, DType::kF32, ctx);
+  loader.share_experts(groups);
   const Moe moe = Moe::load(loader.root().sub("layer"), config, names);
   loader.finish([](std::string_view) { return true; });
   const WeightStore store = loader.take_store();
@@ -59,8 +63,12 @@ std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType c
   return out;
 }
 
-// Experts are sharded by their width; the bias of the second GEMM is added once.
+// Ranks have columns of each expert, whole experts, or columns of some experts; six experts over
+// four groups are two or one each. The bias of the second GEMM is added once.
 TEST(Moe, TheRanksResultsAddUp) {
+  struct Division {
+    int ranks, groups;
+  };
   struct Case {
     const char* what;
     MoeNames names;
@@ -68,6 +76,9 @@ TEST(Moe, TheRanksResultsAddUp) {
   };
   const Case cases[] = {
       {"one by one", kQwenMoeNames, {.norm_topk_prob = true}},
+      {"beside shared experts",
+       kDeepseekMoeNames,
+       {.shared_expert_intermediate_size = kWidth, .norm_topk_prob = true}},
       {"stacked", kGraniteMoeNames, {.norm_topk_prob = true}},
       {"alternating with biases", kGptOssMoeNames, {.norm_topk_prob = true, .swiglu_limit = 1.5}},
       {"transposed", kLlama4MoeNames, {.weigh_input = true, .scoring = RouterScoring::kSigmoid}},
@@ -76,21 +87,64 @@ TEST(Moe, TheRanksResultsAddUp) {
     SCOPED_TRACE(one.what);
     const ModelConfig config = config_with(one.moe);
     for (const DType compute : {DType::kF32, DType::kBF16}) {
-      const std::vector<float> whole = run(config, one.names, compute, nullptr);
-      std::vector<float> sum(whole.size(), 0.0f);
+      const std::vector<float> whole = run(config, one.names, compute);
       float largest = 0;
-      for (int rank : {0, 1}) {
-        Half half(rank);
-        const std::vector<float> part = run(config, one.names, compute, &half);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-      }
       for (const float value : whole) largest = std::max(largest, std::abs(value));
       ASSERT_GT(largest, 0.1f);
-      // The inner values have the same bits. Only the order of summation of the kWidth terms
-      // differs.
-      for (std::size_t i = 0; i < sum.size(); ++i)
-        ASSERT_NEAR(sum[i], whole[i], 4 * kWidth * std::ldexp(1.0, -24) * (1 + largest)) << i;
+      for (const auto [ranks, groups] :
+           {Division{2, 1}, Division{2, 2}, Division{4, 2}, Division{4, 4}}) {
+        SCOPED_TRACE(fmt::format("{} ranks in {} groups", ranks, groups));
+        std::vector<float> sum(whole.size(), 0.0f);
+        for (int rank = 0; rank < ranks; ++rank) {
+          RankOf communicator(rank, ranks);
+          const std::vector<float> part = run(config, one.names, compute, &communicator, groups);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+        }
+        // The inner values have the same bits. Only the order of summation of the kWidth terms of
+        // at most three experts differs.
+        for (std::size_t i = 0; i < sum.size(); ++i)
+          ASSERT_NEAR(sum[i], whole[i], 4 * kWidth * std::ldexp(1.0, -24) * (1 + largest)) << i;
+      }
     }
+  }
+}
+
+// A rank neither reads the experts of others nor misses them: a file without them will do.
+TEST(Moe, ExpertsOfOtherRanksAreLeft) {
+  const std::vector<std::int64_t> dealt[] = {{0}, {1, 2}, {3}, {4, 5}};
+  for (int group = 0; group < 4; ++group) {
+    const ExpertShare share = expert_share(6, kWidth, 2 * group + 1, 8, 4);
+    EXPECT_EQ(share.experts, dealt[group]);
+    EXPECT_EQ(share.columns.begin, kWidth / 2);
+    EXPECT_EQ(share.columns.count, kWidth / 2);
+  }
+  const TestFolder folder;
+  SafetensorsWriter writer;
+  const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    writer.add("layer.mlp." + name, "F32", {rows, columns},
+               std::vector<float>(static_cast<std::size_t>(rows * columns), 0.5f));
+  };
+  add("gate.weight", 6, kHidden);
+  for (const int e : {3, 4, 5}) {
+    add(fmt::format("experts.{}.gate_proj.weight", e), kWidth, kHidden);
+    add(fmt::format("experts.{}.up_proj.weight", e), kWidth, kHidden);
+    add(fmt::format("experts.{}.down_proj.weight", e), kHidden, kWidth);
+  }
+  writer.write_to(folder, "model.safetensors");
+  const WeightSource source = WeightSource::checkpoint(folder.path());
+  for (const int rank : {0, 1}) {
+    RankOf communicator(rank, 2);
+    Context ctx;
+    ctx.cpu_isa = detect_cpu_isa();
+    ctx.communicator = &communicator;
+    WeightLoader loader(source, {}, DType::kF32, ctx);
+    loader.share_experts(2);
+    const Moe moe = Moe::load(loader.root().sub("layer"), config_with({}), kQwenMoeNames);
+    EXPECT_EQ(moe.w13.count, 3);
+    if (rank == 0)
+      EXPECT_THROW(loader.finish([](std::string_view) { return false; }), Error);
+    else
+      EXPECT_TRUE(loader.finish([](std::string_view) { return false; }).empty());
   }
 }
 

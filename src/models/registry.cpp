@@ -160,6 +160,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   const Row row = row_of(config);
   if (numerics.kv() == DType::kF8E4M3) check_kv_scales(source);
   WeightLoader loader(source, numerics, config.dtype, ctx);
+  loader.share_experts(options.ep_size);
   const std::optional<WrappedNames> wrapped =
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
   if (wrapped) wrapped->rename(loader);

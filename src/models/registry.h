@@ -25,6 +25,7 @@ struct ModelOptions {
   std::int64_t context_length = 0;  // maximum sequence length; 0: max_position_embeddings
   bool rope_by_length = false;      // rotations follow each sequence's length: see layers/rope.h
   bool draft_layer = false;         // load the layer that predicts the token after the next
+  int ep_size = 1;                  // groups of ranks, each with whole experts
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };
 

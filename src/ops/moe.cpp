@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/moe/place_experts.h"
+#include "kernels/cuda/moe/place_experts.h"
 #include "ops/arguments.h"
 #include "ops/dispatch.h"
 #include "ops/packing.h"
@@ -43,6 +45,12 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias,
            const RouterParams& params, const Tensor& weights, const Tensor& ids) {
   expect_route(ctx, logits, correction_bias, params, weights, ids);
   on_device<cpu::route, cuda::route>(ctx, logits, correction_bias, params, weights, ids);
+}
+
+void place_experts(Context& ctx, const Tensor& places, const Tensor& ids) {
+  expect_dense(ctx, "place_experts places", places, {-1}, kIndex);
+  expect(ctx, "place_experts ids", ids, {-1, -1}, kIndex);
+  on_device<cpu::place_experts, cuda::place_experts>(ctx, places, ids);
 }
 
 MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k,

@@ -18,6 +18,11 @@ void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
            const Tensor& weights,  // [T, top_k] f32
            const Tensor& ids);     // [T, top_k] int32
 
+// ids[t, j] := places[ids[t, j]]: from numbers of the layer's experts to places among those of this
+// rank; -1: the expert is at another rank. Places ascend with the numbers, so ids still ascend.
+void place_experts(Context& ctx, const Tensor& places,  // [E] int32
+                   const Tensor& ids);                  // [T, top_k] int32
+
 // Workspace size of fused_experts. Many tokens are processed in blocks, so the size is bounded.
 struct MoeWorkspaceShape {
   std::int64_t pairs = 0;  // (token, expert) pairs of a block

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "away.h"
 #include "kernels/types/int_fragments.h"
 #include "ops/fused.h"
 #include "ops/moe.h"
@@ -97,7 +98,8 @@ struct StackTwin {
   }
 };
 
-void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
+void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra,
+               Away away = Away::kFew) {
   // gate and up have about the variance of x, and so have the results.
   const double up_size = 1 / std::sqrt(static_cast<double>(s.hidden)),
                down_size = 1 / std::sqrt(static_cast<double>(s.width));
@@ -118,9 +120,9 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
   weights.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
     return 1.0 / static_cast<double>(1 + t % 3 + j);
   });
-  // Ascending ids; the second id of every fifth token belongs to another rank.
+  // Ascending ids; some belong to another rank.
   ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
-    if (t % 5 == 4 && j == 1) return -1.0;
+    if (is_away(away, t, j)) return -1.0;
     return static_cast<double>(j + (s.experts - s.top_k) * (t % 4) / 4);
   });
   const auto params = [&](const Context& ctx) {
@@ -143,9 +145,10 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
                flips = 6 * std::sqrt(width / 256 + 1) * largest * kBf16Unit * down_size,
                last = (2 * sum_error(s.width) + 4 * kUnit) * width * largest * down_size;
   const Allowed allowed{.absolute = static_cast<double>(s.top_k) * (sums + flips + last)};
-  const std::string label = fmt::format(
-      "{} tokens, {} of {}, {} x {} format {} groups of {}, form {}", s.tokens, s.top_k, s.experts,
-      s.hidden, s.width, static_cast<int>(kind.format), kind.group, static_cast<int>(extra));
+  const std::string label =
+      fmt::format("{} tokens, {} of {}, {} x {} format {} groups of {}, form {}, away {}", s.tokens,
+                  s.top_k, s.experts, s.hidden, s.width, static_cast<int>(kind.format), kind.group,
+                  static_cast<int>(extra), static_cast<int>(away));
   for (const bool is_deterministic : {false, true})
     bench.compare("experts_fragments", label + (is_deterministic ? " deterministic" : ""),
                   {{&out, allowed}}, [&](Context& given) {
@@ -175,6 +178,8 @@ void check_expert_fragments(Bench& bench) {
       if (is_large && kind.format == Format::kInt8) continue;
       for (const Extra extra : kExtras)
         if (extra == Extra::kNone || !is_large) check_mlp(bench, s, kind, extra);
+      for (const Away away : {Away::kHalf, Away::kAll})
+        if (!is_large) check_mlp(bench, s, kind, Extra::kNone, away);
     }
   for (const Shape& s : kGptOss) check_mlp(bench, s, {Format::kMxFp4, 32}, Extra::kGptOss);
 }

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "away.h"
 #include "ops/moe.h"
 #include "oracle.h"
 
@@ -53,6 +54,23 @@ void check_routing(Bench& bench) {
     }
 }
 
+void check_places(Bench& bench) {
+  for (const std::int64_t experts : {1, 60, 1024})
+    for (const std::int64_t tokens : {1, 33, 700}) {
+      constexpr std::int64_t kTopK = 8;
+      Twin places(bench, DType::kI32, {experts}), ids(bench, DType::kI32, {tokens, kTopK}, 3);
+      places.set([](std::int64_t e, std::int64_t, std::int64_t) {
+        return static_cast<double>(e % 2 == 0 ? e / 2 : -1);
+      });
+      ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+        return static_cast<double>((t * 7 + j) % experts);
+      });
+      bench.compare("place_experts", fmt::format("{} tokens, {} experts", tokens, experts),
+                    {{&ids, {.exact = true}}},
+                    [&](Context& ctx) { ops::place_experts(ctx, places(ctx), ids(ctx)); });
+    }
+}
+
 // Each option of an expert's MLP, alone and in the combinations of gpt-oss and Llama 4.
 enum class Extra : std::uint8_t { kNone, kGelu, kRelu2, kClamped, kBiased, kGptOss, kWeighed };
 constexpr std::array kExtras = {Extra::kNone,   Extra::kGelu,   Extra::kRelu2,  Extra::kClamped,
@@ -62,7 +80,7 @@ struct Shape {
   std::int64_t tokens, experts, top_k, hidden, width;
 };
 
-void check_mlps(Bench& bench, Extra extra) {
+void check_mlps(Bench& bench, Extra extra, Away away) {
   for (const Shape& s :
        {Shape{1, 8, 2, 64, 32}, Shape{5, 4, 3, 33, 17}, Shape{64, 128, 8, 256, 96},
         Shape{700, 16, 4, 128, 64}, Shape{3, 6, 6, 1024, 768},
@@ -72,7 +90,8 @@ void check_mlps(Bench& bench, Extra extra) {
         Shape{72, 128, 8, 256, 96}, Shape{30, 16, 2, 2560, 64}, Shape{32, 8, 1, 128, 3608}})
     for (const DType x_type : {DType::kF32, DType::kBF16})
       for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {
-        if (extra != Extra::kNone && s.experts * s.width * s.hidden > 5 << 19)
+        if ((extra != Extra::kNone || away != Away::kFew) &&
+            s.experts * s.width * s.hidden > 5 << 19)
           continue;  // one pass over all sizes is enough
         Twin x(bench, x_type, {s.tokens, s.hidden}, 8),
             w13(bench, w_type, {s.experts, 2 * s.width, s.hidden});
@@ -86,9 +105,9 @@ void check_mlps(Bench& bench, Extra extra) {
         w2.fill(83);
         weights.set(
             [&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
-        // Ascending ids; the second id of every fifth token belongs to another rank.
+        // Ascending ids; some belong to another rank.
         ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
-          if (t % 5 == 4 && j == 1) return -1.0;
+          if (is_away(away, t, j)) return -1.0;
           return static_cast<double>(j + (s.experts - s.top_k) * (t % 4) / 4);
         });
         // gate and up are below about 3, and act(gate) times up is below 8. Their errors have
@@ -116,17 +135,17 @@ void check_mlps(Bench& bench, Extra extra) {
         const double flips = x_type == DType::kBF16 ? 4 * largest * 2 * kBf16Unit : 0;
         const Allowed allowed{.absolute = static_cast<double>(s.top_k) *
                                           (products + sum_error(s.width) * width + flips)};
-        bench.compare("fused_experts",
-                      fmt::format("{} tokens, {} of {}, {} x {} {} by {}, form {}", s.tokens,
-                                  s.top_k, s.experts, s.hidden, s.width, dtype_name(x_type),
-                                  dtype_name(w_type), static_cast<int>(extra)),
-                      {{&out, allowed}}, [&](Context& ctx) {
-                        const ops::MoeWorkspace workspace =
-                            ops::take_moe_workspace(*ctx.arena, s.tokens, s.top_k, s.experts,
-                                                    s.hidden, s.width, {x_type, s.width});
-                        ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx),
-                                           params(ctx), workspace, out(ctx));
-                      });
+        bench.compare(
+            "fused_experts",
+            fmt::format("{} tokens, {} of {}, {} x {} {} by {}, form {}, away {}", s.tokens,
+                        s.top_k, s.experts, s.hidden, s.width, dtype_name(x_type),
+                        dtype_name(w_type), static_cast<int>(extra), static_cast<int>(away)),
+            {{&out, allowed}}, [&](Context& ctx) {
+              const ops::MoeWorkspace workspace = ops::take_moe_workspace(
+                  *ctx.arena, s.tokens, s.top_k, s.experts, s.hidden, s.width, {x_type, s.width});
+              ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx),
+                                 params(ctx), workspace, out(ctx));
+            });
       }
 }
 
@@ -134,7 +153,12 @@ void check_mlps(Bench& bench, Extra extra) {
 
 void check_experts(Bench& bench) {
   check_routing(bench);
-  for (const Extra extra : kExtras) check_mlps(bench, extra);
+  check_places(bench);
+  for (const Extra extra : kExtras) check_mlps(bench, extra, Away::kFew);
+  for (const Away away : {Away::kHalf, Away::kAll}) {
+    check_mlps(bench, Extra::kNone, away);
+    check_mlps(bench, Extra::kGptOss, away);
+  }
 }
 
 }  // namespace sluice::oracle

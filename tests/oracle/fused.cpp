@@ -1,6 +1,7 @@
 // Fused operations (ops/fused.h), against the separate operations on the CPU.
 #include <cmath>
 
+#include "away.h"
 #include "batch.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"
@@ -289,22 +290,26 @@ void check_mixtures(Bench& bench) {
     sum.fill(129, 3);
     weights.set(
         [&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
-    ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
-      if (t % 5 == 4 && j == 1) return -1.0;  // belongs to another rank
-      return static_cast<double>(j * (s.experts / s.top_k) +
-                                 t % std::max<std::int64_t>(s.experts / s.top_k, 1));
-    });
     // As in experts.cpp: errors of the two GEMMs, and roundings of a handful of values near a tie.
     const auto width = static_cast<double>(s.width);
     const double products =
         8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width) + sum_error(s.width) * width;
     const Allowed allowed{.absolute = static_cast<double>(s.top_k) * (products + 64 * kBf16Unit)};
-    bench.compare("experts_add", label, {{&sum, allowed}}, [&](Context& ctx) {
-      ops::Residual stream{.hidden = sum(ctx), .branch = product(ctx)};
-      ops::experts_add(ctx, input(ctx), reads(w13(ctx), DType::kBF16), reads(w2(ctx), DType::kBF16),
-                       weights(ctx), ids(ctx), Activation::kSilu, false, stream);
-      ops::add_branch(ctx, stream);
-    });
+    for (const Away away : {Away::kFew, Away::kHalf, Away::kAll}) {
+      ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+        if (is_away(away, t, j)) return -1.0;
+        return static_cast<double>(j * (s.experts / s.top_k) +
+                                   t % std::max<std::int64_t>(s.experts / s.top_k, 1));
+      });
+      bench.compare("experts_add", fmt::format("{}, away {}", label, static_cast<int>(away)),
+                    {{&sum, allowed}}, [&](Context& ctx) {
+                      ops::Residual stream{.hidden = sum(ctx), .branch = product(ctx)};
+                      ops::experts_add(ctx, input(ctx), reads(w13(ctx), DType::kBF16),
+                                       reads(w2(ctx), DType::kBF16), weights(ctx), ids(ctx),
+                                       Activation::kSilu, false, stream);
+                      ops::add_branch(ctx, stream);
+                    });
+    }
   }
 }
 

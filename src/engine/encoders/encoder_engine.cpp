@@ -22,7 +22,8 @@ constexpr std::int64_t kStepTokens = 2048;
 
 // Groups of options that say something to an encoder, and their members that say nothing.
 constexpr std::string_view kGroups[] = {"Model", "Runtime", "Server", "Limits"};
-constexpr std::string_view kUseless[] = {"kv-cache-dtype", "index-cache-dtype", "random-seed"};
+constexpr std::string_view kUseless[] = {"kv-cache-dtype", "index-cache-dtype", "random-seed",
+                                         "enable-expert-parallel"};
 
 DType compute_type(const Options& options, const EncoderConfig& config) {
   if (options.dtype == "float32") return DType::kF32;
@@ -36,7 +37,7 @@ void check_options(const Options& options) {
           "encoders run on the CPU in this version; give --device cpu, or leave it out");
   require(options.runner != "generate",
           "the model is an encoder and generates no text; leave --runner out");
-  require(options.tp_size == 1, "an encoder runs on one rank; leave --tp-size out");
+  require(options.tp_size == 1, "an encoder runs on one rank; leave --tp-size and --ep-size out");
   require(options.quantization == "auto" || options.quantization == "none",
           "encoders are not quantised in this version; leave --quantization out");
   require(options.model_impl != "transformers",

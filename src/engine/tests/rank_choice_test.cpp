@@ -35,5 +35,23 @@ TEST(RankChoice, CountsExpertsAndLatents) {
   EXPECT_NE(sharing_refusal(config, 2).find("33 columns of an expert"), std::string::npos);
 }
 
+TEST(RankChoice, DealsWholeExperts) {
+  ModelConfig config = config_of("mixtral");
+  config.moe->num_experts = 6;
+  config.moe->moe_intermediate_size = 33;
+  EXPECT_EQ(expert_groups_refusal(config, 4, 4), "");
+  EXPECT_EQ(expert_groups_refusal(config, 1, 1), "");
+  EXPECT_EQ(sharing_refusal(config, 2, 2), "") << "columns of an expert are not shared";
+  EXPECT_NE(sharing_refusal(config, 4, 2), "");
+  EXPECT_EQ(expert_groups_refusal(config, 4, 3),
+            "4 ranks cannot form 3 groups of equal size; --ep-size 2, 4 would do, or another "
+            "--tp-size");
+  EXPECT_EQ(expert_groups_refusal(config, 8, 8),
+            "6 experts cannot be dealt over 8 groups of ranks; --ep-size 2, 4 would do");
+  for (const int groups : {1, 2})
+    EXPECT_EQ(expert_groups_refusal(config_of("qwen3"), 2, groups),
+              "Qwen3ForCausalLM has no experts; leave it out");
+}
+
 }  // namespace
 }  // namespace sluice

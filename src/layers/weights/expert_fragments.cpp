@@ -50,14 +50,14 @@ FragmentForm rounded_form(const Numerics& numerics) {
                                                    : numerics.quantization_group};
 }
 
-// The stored matrices of all experts; nothing if one has another form than codes.
+// The stored matrices of this rank's experts; nothing if one has another form than codes.
 std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const {
   const Numerics& numerics = block_.numerics();
   const WeightSource& source = block_.loader_->source_;
   if (numerics.gemm() != DType::kBF16 || numerics.quantization) return {};
   std::vector<Boxes> boxes;
-  for (int e = 0; e < shape_.experts; ++e) {
-    const Weights expert = block_.sub("experts", e);
+  for (const std::int64_t e : shape_.own.experts) {
+    const Weights expert = block_.sub("experts", static_cast<int>(e));
     const auto find = [&](const std::string& name) -> const QuantMatrix* {
       const std::string path = expert.path(name);
       if (numerics.keep_fp8)
@@ -65,9 +65,9 @@ std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const
       return numerics.int_fragments ? source.find_integers(path) : nullptr;
     };
     const AxisRange hidden{0, shape_.hidden};
-    const Boxes own{.gate = {find(names_.gate), shape_.share, hidden},
-                    .up = {find(names_.up), shape_.share, hidden},
-                    .down = {find(names_.down), hidden, shape_.share}};
+    const Boxes own{.gate = {find(names_.gate), shape_.own.columns, hidden},
+                    .up = {find(names_.up), shape_.own.columns, hidden},
+                    .down = {find(names_.down), hidden, shape_.own.columns}};
     if (own.gate.matrix == nullptr || own.up.matrix == nullptr || own.down.matrix == nullptr)
       return {};
     boxes.push_back(own);
@@ -77,24 +77,26 @@ std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const
 
 // Reads numbers and rounds them. Gate and up of an expert come in any order; the later one packs
 // both.
-void ExpertFragments::add_numbers(int expert, const ops::Weight& w13, const ops::Weight& w2) const {
+void ExpertFragments::add_numbers(std::size_t expert, const ops::Weight& w13,
+                                  const ops::Weight& w2) const {
   struct Pair {
     QuantCodes half[2];
     std::atomic<int> arrived = 0;
   };
   const auto pair = std::make_shared<Pair>();
-  const Weights own = block_.sub("experts", expert);
+  const Weights own = block_.sub("experts", static_cast<int>(shape_.own.experts[expert]));
+  const auto at = static_cast<std::int64_t>(expert);
   for (const int half : {0, 1})
     own.read_then(half == 0 ? names_.gate : names_.up, DType::kF32, {shape_.width, shape_.hidden},
-                  {shape_.share}, [pair, half, w13, expert](const Tensor& box) {
+                  {shape_.own.columns}, [pair, half, w13, at](const Tensor& box) {
                     pair->half[half] = rounded_codes(w13, box);
                     if (pair->arrived.fetch_add(1) == 1)
-                      put_gate_and_up(w13, expert, pair->half[0], pair->half[1]);
+                      put_gate_and_up(w13, at, pair->half[0], pair->half[1]);
                   });
-  own.read_then(names_.down, DType::kF32, {shape_.hidden, shape_.width}, {{}, shape_.share},
-                [w2, expert](const Tensor& box) {
+  own.read_then(names_.down, DType::kF32, {shape_.hidden, shape_.width}, {{}, shape_.own.columns},
+                [w2, at](const Tensor& box) {
                   const QuantCodes codes = rounded_codes(w2, box);
-                  put_down(w2, expert, codes);
+                  put_down(w2, at, codes);
                 });
 }
 
@@ -104,19 +106,21 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const std::optional<std::vector<Boxes>> boxes = rounds ? std::nullopt : find();
   if (!rounds && (!boxes || boxes->empty())) return false;
   const auto refuse = [&](std::string reason) {
-    block_.loader_->note_widened(block_.sub("experts", 0).path(names_.gate), std::move(reason));
+    block_.loader_->note_widened(
+        block_.sub("experts", static_cast<int>(shape_.own.experts.front())).path(names_.gate),
+        std::move(reason));
     return false;
   };
-  const std::int64_t width = shape_.share.count;
+  const std::int64_t width = shape_.own.columns.count, num_own = shape_.num_own();
   if (!ops::multiplies_experts_in_fragments(block_.loader_->ctx_))
     return refuse("this GPU has no kernels for such experts");
   if (width % 8 != 0 || shape_.hidden % 8 != 0)
     return refuse("the width of an expert is no multiple of 8");
   if (rounds) {
     const FragmentForm form = rounded_form(numerics);
-    w13 = take_experts(block_, form, shape_.experts, 2 * width, shape_.hidden);
-    w2 = take_experts(block_, form, shape_.experts, shape_.hidden, width);
-    for (int e = 0; e < shape_.experts; ++e) add_numbers(e, w13, w2);
+    w13 = take_experts(block_, form, num_own, 2 * width, shape_.hidden);
+    w2 = take_experts(block_, form, num_own, shape_.hidden, width);
+    for (std::size_t e = 0; e < shape_.own.experts.size(); ++e) add_numbers(e, w13, w2);
     return true;
   }
   for (const Boxes& own : *boxes)
@@ -131,13 +135,14 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const FragmentForm form = common_fragment_form(block_.loader_->source_, all);
   if (!form.reason.empty()) return refuse(form.reason);
   if (form.order != nullptr) return refuse("columns of experts have an order of their own");
-  w13 = take_experts(block_, form, shape_.experts, 2 * width, shape_.hidden);
-  w2 = take_experts(block_, form, shape_.experts, shape_.hidden, width);
+  w13 = take_experts(block_, form, num_own, 2 * width, shape_.hidden);
+  w2 = take_experts(block_, form, num_own, shape_.hidden, width);
 
   const WeightSource& source = block_.loader_->source_;
-  for (int e = 0; e < shape_.experts; ++e) {
-    const Boxes& own = (*boxes)[static_cast<std::size_t>(e)];
-    const Weights expert = block_.sub("experts", e);
+  for (std::int64_t e = 0; e < num_own; ++e) {
+    const auto i = static_cast<std::size_t>(e);
+    const Boxes& own = (*boxes)[i];
+    const Weights expert = block_.sub("experts", static_cast<int>(shape_.own.experts[i]));
     const auto read = [&source](const StoredBox& box) {
       QuantCodes codes;
       source.read_codes(*box.matrix,

@@ -4,8 +4,8 @@
 //
 //   if (ExpertFragments(block, names, shape).load(w13, w2)) ...
 //
-// All matrices of all experts need a common form (layers/weights/fragment_weights.h), without an
-// order of columns. Otherwise they are widened, and the log says why.
+// All matrices of this rank's experts need a common form (layers/weights/fragment_weights.h),
+// without an order of columns. Otherwise they are widened, and the log says why.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,10 @@ struct ExpertNames {
   std::string gate, up, down;  // of the tensors, below block.experts.<e>
 };
 struct ExpertShape {
-  std::int64_t experts = 0, hidden = 0, width = 0;
-  AxisRange share;  // of the width
+  std::int64_t experts = 0, hidden = 0, width = 0;  // of the layer
+  ExpertShare own;                                  // of this rank
+
+  std::int64_t num_own() const { return static_cast<std::int64_t>(own.experts.size()); }
 };
 
 // Memory for `experts` matrices of a form.
@@ -45,7 +47,7 @@ class ExpertFragments {
     StoredBox gate, up, down;
   };
   std::optional<std::vector<Boxes>> find() const;
-  void add_numbers(int expert, const ops::Weight& w13, const ops::Weight& w2) const;
+  void add_numbers(std::size_t expert, const ops::Weight& w13, const ops::Weight& w2) const;
 
   const Weights& block_;
   ExpertNames names_;

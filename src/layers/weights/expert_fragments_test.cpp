@@ -18,7 +18,7 @@ using ops::Format;
 
 constexpr std::int64_t kExperts = 3, kHidden = 256, kWidth = 136;
 const ExpertNames kNames{"gate_proj.weight", "up_proj.weight", "down_proj.weight"};
-const ExpertShape kShape{kExperts, kHidden, kWidth, {0, kWidth}};
+const ExpertShape kShape{kExperts, kHidden, kWidth, {{0, 1, 2}, {0, kWidth}}};
 
 class ExpertFragmentsTest : public ::testing::Test {
  protected:
@@ -58,12 +58,16 @@ class ExpertFragmentsTest : public ::testing::Test {
       }
   }
   // False: the experts have another form.
-  bool load(const QuantizationConfig& config, const Numerics& numerics) {
+  bool load(const QuantizationConfig& config, const Numerics& numerics,
+            const ExpertShape& shape = kShape) {
     writer_.write_to(folder_, "model.safetensors");
     source_.emplace(WeightSource::checkpoint(folder_.path(), {.quantization = config}));
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Weights root = loader.root();
-    if (!ExpertFragments(root, kNames, kShape).load(w13_, w2_)) return false;
+    if (!ExpertFragments(root, kNames, shape).load(w13_, w2_)) return false;
+    if (shape.num_own() < kExperts) root.sub("experts", 0).leave(kNames.gate);
+    for (const std::string& name : {kNames.up, kNames.down})
+      if (shape.num_own() < kExperts) root.sub("experts", 0).leave(name);
     EXPECT_TRUE(loader.finish([](std::string_view) { return false; }).empty());
     stores_.push_back(loader.take_store());
     return true;
@@ -88,15 +92,17 @@ class ExpertFragmentsTest : public ::testing::Test {
     return static_cast<float>((unit[byte] >> shift & ((1 << form.bits) - 1)) - zero) *
            static_cast<float>(std::bit_cast<F16>(bits));
   }
-  // Every number is that of the widened matrices, bit for bit.
-  void expect_stored() const {
+  // Every number is that of the widened matrices, bit for bit. `first`: the rank's first expert.
+  void expect_stored(int first = 0) const {
     ASSERT_EQ(w13_.rows, 2 * kWidth);
     ASSERT_EQ(w2_.rows, kHidden);
-    for (int e = 0; e < kExperts; ++e) {
+    ASSERT_EQ(w13_.count, kExperts - first);
+    for (int e = 0; e < kExperts - first; ++e) {
       const auto widened = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
         std::vector<float> values(static_cast<std::size_t>(rows * columns));
-        source_->load({.name = fmt::format("experts.{}.{}", e, name), .shape = {rows, columns}},
-                      DType::kF32, std::as_writable_bytes(std::span(values)));
+        source_->load(
+            {.name = fmt::format("experts.{}.{}", first + e, name), .shape = {rows, columns}},
+            DType::kF32, std::as_writable_bytes(std::span(values)));
         return values;
       };
       const std::vector<float> gate = widened(kNames.gate, kWidth, kHidden),
@@ -135,6 +141,14 @@ TEST_F(ExpertFragmentsTest, E4m3KeepsItsNumbers) {
   expect_stored();
   EXPECT_FALSE(load(kBlocks, {.compute = DType::kBF16}));
   EXPECT_FALSE(load(kBlocks, {.compute = DType::kF32, .keep_fp8 = true}));
+}
+
+TEST_F(ExpertFragmentsTest, ARankHasWholeExperts) {
+  add_experts([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    add_fp8(name, rows, columns);
+  });
+  ASSERT_TRUE(load(kBlocks, kKept, {kExperts, kHidden, kWidth, {{1, 2}, {0, kWidth}}}));
+  expect_stored(1);
 }
 
 TEST_F(ExpertFragmentsTest, IntegersKeepTheirNumbers) {

@@ -44,7 +44,7 @@ QuantCodes joined(const QuantCodes& first, const QuantCodes& second, std::int64_
 }  // namespace
 
 std::vector<AxisRange> StackedExperts::gate_up_rows() const {
-  const AxisRange own = shape_.share;
+  const AxisRange own = shape_.own.columns;
   if (names_.interleaved) return {{2 * own.begin, 2 * own.count}};
   return {own, {shape_.width + own.begin, own.count}};
 }
@@ -52,14 +52,15 @@ std::vector<AxisRange> StackedExperts::gate_up_rows() const {
 std::string StackedExperts::why_not() const {
   if (!ops::multiplies_experts_in_fragments(block_.loader_->ctx_))
     return "this GPU has no kernels for such experts";
-  if (shape_.share.count % 8 != 0 || shape_.hidden % 8 != 0)
+  if (shape_.own.columns.count % 8 != 0 || shape_.hidden % 8 != 0)
     return "the width of an expert is no multiple of 8";
   return {};
 }
 
 void StackedExperts::take(const FragmentForm& form, ops::Weight& w13, ops::Weight& w2) const {
-  w13 = take_experts(block_, form, shape_.experts, 2 * shape_.share.count, shape_.hidden);
-  w2 = take_experts(block_, form, shape_.experts, shape_.hidden, shape_.share.count);
+  const std::int64_t width = shape_.own.columns.count;
+  w13 = take_experts(block_, form, shape_.num_own(), 2 * width, shape_.hidden);
+  w2 = take_experts(block_, form, shape_.num_own(), shape_.hidden, width);
 }
 
 bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
@@ -82,9 +83,9 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
   };
   if (std::string reason = why_not(); !reason.empty()) return refuse(std::move(reason));
   std::vector<StoredBox> boxes;
-  for (std::int64_t e = 0; e < shape_.experts; ++e) {
+  for (const std::int64_t e : shape_.own.experts) {
     for (const AxisRange& rows : gate_up_rows()) boxes.push_back({up, rows, {0, shape_.hidden}, e});
-    boxes.push_back({down, {0, shape_.hidden}, shape_.share, e});
+    boxes.push_back({down, {0, shape_.hidden}, shape_.own.columns, e});
   }
   const FragmentForm form = common_fragment_form(source, boxes);
   if (!form.reason.empty()) return refuse(form.reason);
@@ -98,7 +99,8 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
         {box.index, box.rows.begin, box.rows.count, box.columns.begin, box.columns.count}, codes);
     return codes;
   };
-  for (std::int64_t e = 0; e < shape_.experts; ++e) {
+  for (std::int64_t i = 0; i < shape_.num_own(); ++i) {
+    const std::int64_t e = shape_.own.experts[static_cast<std::size_t>(i)];
     const auto add = [&](const std::string& name, std::function<void()> work) {
       WeightTask task;
       task.name = block_.path(name);
@@ -110,10 +112,10 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
           QuantCodes both = read({up, rows.front(), {0, hidden}, e});
           if (rows.size() > 1)
             both = joined(both, read({up, rows.back(), {0, hidden}, e}), rows.front().count);
-          put_gate_and_up(w13, e, both, interleaved);
+          put_gate_and_up(w13, i, both, interleaved);
         });
-    add(names_.down, [=, hidden = shape_.hidden, share = shape_.share] {
-      put_down(w2, e, read({down, {0, hidden}, share, e}));
+    add(names_.down, [=, hidden = shape_.hidden, columns = shape_.own.columns] {
+      put_down(w2, i, read({down, {0, hidden}, columns, e}));
     });
   }
   return true;
@@ -144,11 +146,12 @@ bool StackedExperts::round(ops::Weight& w13, ops::Weight& w2) const {
                        use(image);
                      });
   };
-  for (std::int64_t e = 0; e < shape_.experts; ++e) {
+  for (std::int64_t i = 0; i < shape_.num_own(); ++i) {
+    const std::int64_t e = shape_.own.experts[static_cast<std::size_t>(i)];
     add(names_.gate_up, e, 2 * shape_.width, shape_.hidden, gate_up_rows().front(), {},
-        [w13, e](const Tensor& box) { put_gate_and_up(w13, e, rounded_codes(w13, box), true); });
-    add(names_.down, e, shape_.hidden, shape_.width, {0, shape_.hidden}, shape_.share,
-        [w2, e](const Tensor& box) { put_down(w2, e, rounded_codes(w2, box)); });
+        [w13, i](const Tensor& box) { put_gate_and_up(w13, i, rounded_codes(w13, box), true); });
+    add(names_.down, e, shape_.hidden, shape_.width, {0, shape_.hidden}, shape_.own.columns,
+        [w2, i](const Tensor& box) { put_down(w2, i, rounded_codes(w2, box)); });
   }
   return true;
 }

@@ -26,7 +26,7 @@ class StackedExpertsTest : public ::testing::Test {
         scales(static_cast<std::size_t>(kExperts * rows * columns / 32));
     for (std::uint8_t& byte : blocks) byte = static_cast<std::uint8_t>(random_());
     for (std::uint8_t& byte : scales) byte = static_cast<std::uint8_t>(100 + random_() % 60);
-    if (has_nan_) scales[scales.size() / 2] = 0xFF;
+    if (has_nan_) scales[scales.size() / 2] = 0xFF;  // of expert 1
     writer_.add(name + "_blocks", "U8", {kExperts, rows, columns / 32, 16}, blocks);
     writer_.add(name + "_scales", "U8", {kExperts, rows, columns / 32}, scales);
   }
@@ -37,11 +37,12 @@ class StackedExpertsTest : public ::testing::Test {
     source_.emplace(WeightSource::checkpoint(
         folder_.path(), {.quantization = QuantizationConfig{.method = "mxfp4"}}));
   }
-  bool load(bool interleaved, AxisRange share, const Numerics& numerics = kKept) {
+  bool load(bool interleaved, AxisRange columns, const Numerics& numerics = kKept,
+            std::vector<std::int64_t> experts = {0, 1, 2}) {
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Weights root = loader.root();
     if (!StackedExperts(root, {"gate_up_blocks", "down_blocks", interleaved},
-                        {kExperts, kHidden, kWidth, share})
+                        {kExperts, kHidden, kWidth, {std::move(experts), columns}})
              .load(w13_, w2_))
       return false;
     EXPECT_TRUE(loader.finish([](std::string_view) { return false; }).empty());
@@ -112,6 +113,13 @@ TEST_F(StackedExpertsTest, AScaleThatIsNanIsRefused) {
   open();
   EXPECT_THAT(message_of([&] { load(true, {0, kWidth}); }),
               HasSubstr("gate_up_blocks (MXFP4): a scale of row"));
+  // A rank without that expert reads none of its bytes.
+  ASSERT_TRUE(load(true, {0, kWidth}, kKept, {0, 2}));
+  ASSERT_EQ(w13_.count, 2);
+  const std::vector<float> down = widened("down_blocks", 2, kHidden, kWidth);
+  for (std::int64_t n = 0; n < kHidden; ++n)
+    for (std::int64_t k = 0; k < kWidth; ++k)
+      ASSERT_EQ(value(w2_, 1, n, k), down[static_cast<std::size_t>(n * kWidth + k)]);
 }
 
 TEST_F(StackedExpertsTest, RandomWeightsAreRounded) {

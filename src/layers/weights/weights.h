@@ -84,6 +84,16 @@ enum class Shard {
   kRow,  // each rank has an equal share of the columns (inputs); the ranks' GEMM outputs are summed
 };
 
+// What a rank has of the experts of a layer: all columns, or a share of them.
+struct ExpertShare {
+  std::vector<std::int64_t> experts;  // their numbers in the layer, ascending
+  AxisRange columns;
+};
+// `num_ranks` ranks in `groups` groups of equal size: a group has experts that no other group has,
+// and its ranks share their columns. Groups have equal numbers of experts, or differ by one.
+ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, int num_ranks,
+                         int groups);
+
 class WeightLoader;
 class WeightStaging;
 struct WeightTask;
@@ -146,6 +156,10 @@ class Weights {
   ops::Weight form(const std::vector<std::string>& full_names, DType dtype) const;
   // This rank's share of `extent` entries. Error{kBadInput} when they cannot be shared equally.
   AxisRange share(std::int64_t extent, std::string_view what) const;
+  // This rank's experts of a layer, and its columns of each (WeightLoader::share_experts).
+  ExpertShare share_experts(std::int64_t experts, std::int64_t width) const;
+  // The tensor is another rank's: it is not read, and not said to be unused.
+  void leave(std::string_view name) const;
   // Reads a tensor (or box) into temporary memory and passes it to `use`, which writes it to its
   // destination in another order.
   void read_then(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
@@ -196,6 +210,8 @@ class WeightLoader {
   std::vector<std::string> finish(const std::function<bool(std::string_view)>& is_known_extra);
   WeightStore take_store() { return std::move(store_); }
   Device device() const { return ctx_.device; }
+  // Experts are dealt over `groups` groups of ranks (ExpertShare), which divide the ranks.
+  void share_experts(int groups) { expert_groups_ = groups; }
   // Whether what is repacked comes straight out of the page cache (WeightSource::lend), and not out
   // of a copy that stays in the processor's. So it is on Intel's servers, where it is a fifth
   // faster; on AMD's it is a quarter slower (docs/benchmarks/intel-amx.md).
@@ -228,6 +244,7 @@ class WeightLoader {
   Context& ctx_;
   int tp_rank_ = 0;
   int tp_size_ = 1;
+  int expert_groups_ = 1;
   bool reads_mapped_ = false;
   bool prefaults_ = false;
   WeightStore store_;

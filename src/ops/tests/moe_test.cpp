@@ -232,6 +232,21 @@ struct Experts {
   Owned x, w13, w2, weights, ids;
 };
 
+// Rows with gaps between them, which stay as they were.
+TEST(PlaceExperts, NumbersBecomePlacesOfTheRank) {
+  Machine machine(CpuIsa::kAvx2, 3);
+  Owned places(DType::kI32, {5}), ids(DType::kI32, {400, 2}, 3);
+  const std::int32_t wanted[] = {-1, 0, -1, 1, 2};
+  std::copy_n(wanted, 5, places.data<std::int32_t>());
+  for (int t = 0; t < 400; ++t) put(ids, {t, 0}, t % 4), put(ids, {t, 1}, t % 4 + 1);
+  place_experts(machine.ctx, places, ids);
+  for (int t = 0; t < 400; ++t)
+    for (int j = 0; j < 2; ++j) ASSERT_EQ(get(ids, {t, j}), wanted[t % 4 + j]) << t;
+  EXPECT_EQ(ids.data<std::int32_t>()[2], -1);
+  put(ids, {7, 1}, 5);
+  EXPECT_THROW(place_experts(machine.ctx, places, ids), Error);
+}
+
 // Built from the separate ops, one pair at a time: the same arithmetic, so the same bits.
 TEST(FusedExperts, EqualsTheExpertsOneByOne) {
   on_every_machine([](Context& ctx, Context& alone) {

@@ -1,0 +1,10 @@
+// From the layer's numbers of chosen experts to places among those of a rank (ops/moe.h).
+#pragma once
+
+#include "tensor/context.h"
+
+namespace sluice::cpu {
+
+void place_experts(Context& ctx, const Tensor& places, const Tensor& ids);
+
+}  // namespace sluice::cpu
