@@ -101,7 +101,7 @@ struct Options {
   std::string admin_api_key;
   std::string reasoning_parser;                       // empty: detected; "none": off
   std::string tool_call_parser;                       // empty: detected; "none": off
-  bool constrain_tool_calls = false;                  // where tool_choice is auto
+  bool constrain_tool_calls = true;                   // where tool_choice is auto
   std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
   int stream_interval = 1;
   int io_threads = 1;
