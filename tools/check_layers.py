@@ -25,6 +25,7 @@ CODE = {".h", ".cpp", ".cu", ".cuh", ".py", ".js", ".css", ".html", ".sh"}
 
 ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "base": [],
+    "storage": ["base"],
     "tensor": ["base"],
     "batch": ["base"],
     "kernels/types": ["tensor"],
@@ -64,6 +65,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "checkpoint/quantized": ["checkpoint/files", "config"],
     "checkpoint": ["checkpoint/quantized"],
     "hub": ["checkpoint"],
+    "telemetry": ["hub"],
     "text": ["base"],
     "text/tokenizer": ["text"],
     "text/tokenizer/files": ["text/tokenizer"],
@@ -88,7 +90,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "engine": ["runtime", "scheduler", "speculative", "hub", "distributed/peer"],
     "engine/encoders": ["engine"],
     "server/http": ["base"],
-    "server/core": ["server/http", "engine/encoders", "hub", "text/tokenizer/files", "text/chat", "text/parsers", "text/grammar/sources"],
+    "server/core": ["server/http", "engine/encoders", "storage", "telemetry", "text/tokenizer/files", "text/chat", "text/parsers", "text/grammar/sources"],
     "server/api": ["server/core"],
     "server/anthropic": ["server/api"],
     "server/ollama": ["server/api"],

@@ -3,6 +3,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
+#include <ctime>
+
+#include "base/log_format.h"
 #include "base/log_mute.h"
 
 namespace sluice {
@@ -39,6 +43,39 @@ spdlog::logger& logger() {
 }
 
 thread_local int num_mutes = 0;
+bool logs_json = false;  // written at start-up, before there are other threads
+
+std::string_view level_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    default:
+      return "info";
+  }
+}
+
+// Now, as RFC 3339 has it, in UTC.
+std::string utc_time() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm t{};
+  gmtime_r(&seconds, &t);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", t.tm_year + 1900, t.tm_mon + 1,
+                     t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec, ms);
+}
+
+void write_json(LogLevel level, std::string_view text, const Json* fields) {
+  Json line{{"time", utc_time()}, {"level", level_name(level)}, {"message", text}};
+  if (fields != nullptr)
+    for (const auto& [name, value] : fields->items()) line[name] = value;
+  logger().log(to_spdlog(level), "{}", dump_json(line));
+}
 
 }  // namespace
 
@@ -59,10 +96,21 @@ bool log_enabled(LogLevel level) {
 
 void log_line(LogLevel level, std::string_view text) {
   if (num_mutes > 0) return;
+  if (logs_json) return write_json(level, text, nullptr);
   const char* prefix = level == LogLevel::kWarning ? "warning: "
                        : level == LogLevel::kError ? "error: "
                                                    : "";
   logger().log(to_spdlog(level), "{}{}", prefix, text);
+}
+
+void set_log_format(LogFormat format) {
+  logs_json = format == LogFormat::kJson;
+  logger().set_pattern(logs_json ? "%v" : "[%Y-%m-%d %H:%M:%S] %v");
+}
+
+void log_record(LogLevel level, std::string_view text, const Json& fields) {
+  if (!logs_json) return log_line(level, text);
+  if (num_mutes == 0 && log_enabled(level)) write_json(level, text, &fields);
 }
 
 }  // namespace sluice

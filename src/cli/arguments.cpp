@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "base/nearest_name.h"
+#include "cli/colours.h"
+#include "cli/common_options.h"
+#include "cli/config_file.h"
 #include "engine/options_parse.h"
 
 namespace sluice {
@@ -48,6 +51,36 @@ std::string_view flag_of_letter(std::string_view word) {
   return "";
 }
 
+// What a line of words sets, in its order.
+struct GivenValue {
+  const OptionRow* row;
+  std::string name, value;
+};
+
+// The options of --config that the command line does not give, then those of the command line.
+void apply_options(Arguments& arguments, const std::vector<GivenValue>& line) {
+  const auto on_line = [&](const OptionRow* row) {
+    return std::ranges::find(line, row, &GivenValue::row) != line.end();
+  };
+  if (arguments.has("config")) {
+    const std::string path = arguments.get("config");
+    for (const ConfigOption& option : read_config(path)) {
+      const bool is_model = option.row == find_option("model");
+      if (on_line(option.row) || (is_model && !arguments.positional.empty())) continue;
+      try {
+        set_option(arguments.options, option.name, option.text);
+      } catch (const Error& error) {
+        fail(error.kind(), "{}: {}", path, error.message());
+      }
+      arguments.given.emplace_back(option.row->name);
+    }
+  }
+  for (const GivenValue& given : line) {
+    set_option(arguments.options, given.name, given.value);
+    arguments.given.emplace_back(given.row->name);
+  }
+}
+
 // The name on the left, what it does on the right in lines of at most kWidth columns.
 std::string flag_line(std::string_view left, std::string_view right) {
   constexpr std::size_t kColumn = 38, kWidth = 118;
@@ -81,6 +114,15 @@ std::string verb_flag_line(const VerbFlag& flag) {
       fmt::format("--{}{}{}", flag.name, flag.takes_value ? " " : "", flag.value_name);
   return flag_line(left, flag.takes_value ? described(flag.help, flag.allowed, flag.default_text)
                                           : described(flag.help, "", "off"));
+}
+
+std::string usage_of(const Verb& verb) {
+  return fmt::format("{}\n\nusage: sluice {}{}{}\n", verb.summary, verb.name,
+                     verb.usage.empty() ? "" : " ", verb.usage);
+}
+
+std::string heading(std::string_view text) {
+  return coloured(stdout, Colour::kBold, text);
 }
 
 std::string option_line(const OptionRow& row) {
@@ -144,6 +186,7 @@ std::vector<std::string_view> split_words(std::string_view text, char separator)
 VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> words) {
   const std::string_view first = words.empty() ? "" : words[0];
   std::string names, seconds;
+  std::vector<std::string_view> second_words;
   std::vector<std::string_view> first_words;
   for (const Verb& verb : verbs) {
     const std::vector<std::string_view> name = split_words(verb.name);
@@ -152,10 +195,16 @@ VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> wo
     if (name.size() == 2 && name[0] == first) {
       if (words.size() > 1 && name[1] == words[1]) return {&verb, 2};
       seconds += fmt::format("{}{}", seconds.empty() ? "" : ", ", name[1]);
+      second_words.push_back(name[1]);
     }
     if (!names.ends_with(fmt::format(" {}", name[0])))
       names += fmt::format("{}{}", names.empty() ? " " : ", ", name[0]);
   }
+  const std::string_view near_second =
+      words.size() > 1 ? nearest_name(words[1], second_words) : std::string_view();
+  if (!near_second.empty())
+    throw UsageError(fmt::format("unknown verb '{} {}'", first, words[1]),
+                     fmt::format("did you mean sluice {} {}?", first, near_second));
   if (!seconds.empty())
     throw UsageError(words.size() > 1 ? fmt::format("unknown verb '{} {}'", first, words[1])
                                       : fmt::format("which {}?", first),
@@ -175,6 +224,7 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
   Arguments arguments;
   if (read_environment && verb.takes_options) apply_environment(arguments.options);
   bool only_positional = false;
+  std::vector<GivenValue> line;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     if (only_positional || word.size() < 2 || word[0] != '-') {
@@ -195,6 +245,7 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
 
     if (name == "help" || word == "-h") {
       arguments.wants_help = true;
+      arguments.wants_short_help = word == "-h";
       arguments.help_keyword = value;
       continue;
     }
@@ -216,28 +267,40 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
     if (flag != nullptr) {
       arguments.values[name].push_back(value);
     } else {
-      set_option(arguments.options, name, value);
-      arguments.given.emplace_back(row->name);
+      line.push_back({row, name, value});
     }
   }
-  if (!arguments.wants_help &&
-      arguments.positional.size() > static_cast<std::size_t>(verb.max_positional))
+  if (arguments.wants_help) return arguments;
+  apply_options(arguments, line);
+  if (arguments.positional.size() > static_cast<std::size_t>(verb.max_positional))
     throw UsageError(
         fmt::format("unexpected argument '{}'", arguments.positional[verb.max_positional]),
         fmt::format("usage: sluice {} {}", verb.name, verb.usage));
   return arguments;
 }
 
+std::string short_help(const Verb& verb) {
+  std::string text = usage_of(verb);
+  std::string section;
+  for (const VerbFlag& flag : verb.flags) section += verb_flag_line(flag);
+  if (!section.empty()) text += fmt::format("\n{}\n{}", heading("Flags of this verb"), section);
+  if (!verb.takes_options) return text;
+  text += fmt::format("\n{}\n", heading("Common options"));
+  for (const std::string_view name : kCommonOptions)
+    if (find_flag(verb, name) == nullptr) text += option_line(*find_option(name));
+  return text + fmt::format("\n`sluice {} --help` lists all options.\n", verb.name);
+}
+
 std::string verb_help(const Verb& verb, std::string_view keyword) {
+  const bool is_all = keyword == "all", is_whole = keyword.empty() || is_all;
+  if (is_all) keyword = {};
   std::string text;
-  if (keyword.empty())
-    text = fmt::format("{}\n\nusage: sluice {}{}{}\n", verb.summary, verb.name,
-                       verb.usage.empty() ? "" : " ", verb.usage);
+  if (is_whole) text = usage_of(verb);
   std::string section;
   for (const VerbFlag& flag : verb.flags)
     if (contains_ignoring_case(flag.name, keyword) || contains_ignoring_case(flag.help, keyword))
       section += verb_flag_line(flag);
-  if (!section.empty()) text += fmt::format("\nFlags of this verb\n{}", section);
+  if (!section.empty()) text += fmt::format("\n{}\n{}", heading("Flags of this verb"), section);
 
   std::string_view group;
   for (const OptionRow& row : option_table()) {
@@ -246,16 +309,18 @@ std::string verb_help(const Verb& verb, std::string_view keyword) {
                            contains_ignoring_case(row.aliases, normalised(keyword)) ||
                            contains_ignoring_case(row.help, keyword) ||
                            contains_ignoring_case(row.group, keyword);
-    if (!mentioned) continue;
-    if (row.group != group) text += fmt::format("\n{}\n", row.group);
+    const bool is_shown = row.effect == OptionEffect::kActive || is_all || !is_whole;
+    if (!mentioned || !is_shown) continue;
+    if (row.group != group) text += fmt::format("\n{}\n", heading(row.group));
     group = row.group;
     text += option_line(row);
   }
-  if (keyword.empty() && verb.takes_options)
+  if (is_whole && verb.takes_options)
     text +=
         "\nEvery option is also read from the environment as SLUICE_ARG_NAME (dashes become "
         "underscores).\n"
-        "--help=WORD shows only what mentions WORD.\n";
+        "-h is short, --help=WORD shows what mentions WORD, and --help=all also the options of "
+        "other programs.\n";
   return text.empty() ? fmt::format("no flag mentions '{}'\n", keyword) : text;
 }
 
@@ -271,8 +336,8 @@ std::string program_help(std::span<const Verb> verbs, std::string_view first_wor
   return fmt::format(
       "sluice serves language models over the OpenAI interface.\n\nusage: sluice VERB "
       "...\n\n{}\n`sluice "
-      "VERB --help` "
-      "lists its flags. For a start:\n  sluice run models/sluice-tiny\n",
+      "help VERB` lists its flags, `sluice VERB -h` those that most users need. For a start:\n"
+      "  sluice run models/sluice-tiny\n",
       lines);
 }
 

@@ -1,7 +1,8 @@
 // The command line: `sluice VERB [flags] [arguments]`.
 //
 // Flags come from two tables: the options of the program (engine/options.h) and the few of the verb
-// itself, which win where names meet. `-` and `_` are equal; values follow after a space or `=`;
+// itself, which win where names meet. The environment comes first, then the file of --config, then
+// the command line. `-` and `_` are equal; values follow after a space or `=`;
 // single-dash spellings (-tp 2) are read too.
 #pragma once
 
@@ -44,6 +45,7 @@ struct Arguments {
   // Verbs that keep quiet by themselves ask this.
   bool log_level_was_given() const { return was_given("log-level"); }
   bool wants_help = false;
+  bool wants_short_help = false;  // -h
   std::string help_keyword;
 };
 
@@ -82,9 +84,11 @@ VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> wo
 Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
                           bool read_environment = true);
 
-// The help of a verb: its flags and the program's options by group. With a keyword only what
-// mentions it.
+// The help of a verb: its flags and the program's options by group, without those of other programs
+// that change nothing here. With `all` those, too; with another keyword only what mentions it.
 std::string verb_help(const Verb& verb, std::string_view keyword = {});
+// The verb's flags and the options that most users need, on one screen.
+std::string short_help(const Verb& verb);
 // The verbs, and how to go on. With `first_word` only those of two words that begin with it; empty
 // when none does.
 std::string program_help(std::span<const Verb> verbs, std::string_view first_word = {});

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cli/verbs.h"
 
 namespace sluice {
@@ -116,6 +118,8 @@ TEST(Arguments, AMisspeltVerbIsGuessed) {
   };
   EXPECT_EQ(hint_of({"serv"}), "did you mean sluice serve?");
   EXPECT_EQ(hint_of({"genrate", "m"}), "did you mean sluice generate?");
+  EXPECT_EQ(hint_of({"bench", "serv"}), "did you mean sluice bench serve?");
+  EXPECT_THAT(hint_of({"bench", "zebra"}), HasSubstr("latency, throughput"));
   EXPECT_THAT(hint_of({"zebra"}), HasSubstr("verbs: run, serve"));
 }
 
@@ -130,8 +134,18 @@ TEST(Arguments, NumbersOfAVerbAreChecked) {
 
 TEST(Arguments, HelpShowsEveryOptionOrWhatMentionsAWord) {
   EXPECT_TRUE(parse("serve", {"-h"}).wants_help);
-  const std::string all = verb_help(verb("serve"));
-  for (const OptionRow& row : option_table()) EXPECT_THAT(all, HasSubstr(std::string(row.name)));
+  EXPECT_FALSE(parse("serve", {"--help"}).wants_short_help);
+  EXPECT_TRUE(parse("serve", {"-h"}).wants_short_help);
+  const std::string all = verb_help(verb("serve"), "all"), own = verb_help(verb("serve"));
+  for (const OptionRow& row : option_table()) {
+    EXPECT_THAT(all, HasSubstr(fmt::format("--{}", row.name)));
+    const bool is_own = own.find(fmt::format("\n  --{}", row.name)) != std::string::npos;
+    if (row.effect == OptionEffect::kActive) EXPECT_TRUE(is_own) << row.name;
+  }
+  EXPECT_THAT(own, Not(HasSubstr("Known and refused")));
+  EXPECT_LT(std::ranges::count(short_help(verb("serve")), '\n'), 50);
+  EXPECT_THAT(short_help(verb("serve")), HasSubstr("--context-length"));
+  EXPECT_THAT(short_help(verb("list")), Not(HasSubstr("Common options")));
   EXPECT_EQ(parse("serve", {"--help=prefill"}).help_keyword, "prefill");
   const std::string some = verb_help(verb("serve"), "Prefill");
   EXPECT_THAT(some, HasSubstr("--chunked-prefill-size"));

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/log_format.h"
 #include "base/numa.h"
+#include "cli/colours.h"
 #include "cli/verbs.h"
 #include "engine/rank_process.h"
 
@@ -15,8 +17,8 @@ namespace {
 using namespace sluice;
 
 int complain(int status, std::string_view message, std::string_view hint) {
-  fmt::print(stderr, "error: {}\n", message);
-  if (!hint.empty()) fmt::print(stderr, "hint: {}\n", hint);
+  fmt::print(stderr, "{} {}\n", coloured(stderr, Colour::kRed, "error:"), message);
+  if (!hint.empty()) fmt::print(stderr, "{} {}\n", coloured(stderr, Colour::kCyan, "hint:"), hint);
   return status;
 }
 
@@ -55,13 +57,15 @@ int run(std::span<const char* const> words) {
   const Arguments arguments =
       parse_arguments(*match.verb, std::span(spelt).subspan(match.num_words));
   if (arguments.wants_help) {
-    fmt::print("{}", verb_help(*match.verb, arguments.help_keyword));
+    fmt::print("{}", arguments.wants_short_help ? short_help(*match.verb)
+                                                : verb_help(*match.verb, arguments.help_keyword));
     return 0;
   }
   if (match.verb->takes_options)
     memory_hint = "lower --max-total-tokens, --context-length or --max-running-requests";
   set_log_level(
       arguments.options.log_level);  // verbs that keep quiet by themselves ask whether it was given
+  set_log_format(arguments.options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   if (arguments.options.numa == "isolate") isolate_on_own_node();  // before there is another thread
   return match.verb->run(arguments);
 }

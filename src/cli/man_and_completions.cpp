@@ -49,12 +49,16 @@ std::vector<Flag> program_flags() {
   return flags;
 }
 
+// Whether the verb has a flag of its own under the option's name.
+bool overrides(const Verb& verb, std::string_view option) {
+  return std::ranges::find(verb.flags, option, &VerbFlag::name) != verb.flags.end();
+}
+
 std::vector<Flag> all_flags(const Verb& verb) {
   std::vector<Flag> flags = verb_flags_of(verb);
   if (!verb.takes_options) return flags;
   for (Flag& flag : program_flags())
-    if (std::ranges::find(verb.flags, flag.names[0], &VerbFlag::name) == verb.flags.end())
-      flags.push_back(std::move(flag));
+    if (!overrides(verb, flag.names[0])) flags.push_back(std::move(flag));
   return flags;
 }
 
@@ -140,6 +144,23 @@ std::string zsh_text(std::string_view text) {
   return out;
 }
 
+// The specifications of a flag for _arguments, each on a line of its own.
+std::string zsh_specs(const Flag& flag, std::string_view before, std::string_view after) {
+  std::string text, action;
+  if (flag.takes_value) {
+    const auto values = listed_values(flag.allowed);
+    action = values.empty()
+                 ? fmt::format(":{}:_files", zsh_text(flag.value_name))
+                 : fmt::format(":{}:({})", zsh_text(flag.value_name), fmt::join(values, " "));
+  }
+  for (const std::string& name : flag.names)
+    text += fmt::format("{}{}{}", before,
+                        shell_quoted(fmt::format("--{}[{}]{}", name, zsh_text(flag.help), action)),
+                        after);
+  return text;
+}
+
+// The options of the program stand there once; a verb takes all but those that it has for itself.
 std::string zsh(std::span<const Verb> verbs) {
   std::string text =
       "#compdef sluice\n"
@@ -152,58 +173,85 @@ std::string zsh(std::span<const Verb> verbs) {
       "    if (( CURRENT == 3 )); then compadd {}; return; fi\n"
       "    verb=\"bench $words[3]\"\n"
       "  fi\n"
-      "  case \"$verb\" in\n",
+      "  local -a options\n"
+      "  options=(\n",
       second_words(verbs, "bench"));
+  for (const Flag& flag : program_flags()) text += zsh_specs(flag, "    ", "\n");
+  text += "  )\n  case \"$verb\" in\n";
   for (const Verb& verb : verbs) {
     text += fmt::format("    '{}') _arguments '--help[what the flags mean]'", verb.name);
-    for (const Flag& flag : all_flags(verb))
-      for (const std::string& name : flag.names) {
-        std::string action;
-        if (flag.takes_value) {
-          const auto values = listed_values(flag.allowed);
-          action = values.empty()
-                       ? fmt::format(":{}:_files", zsh_text(flag.value_name))
-                       : fmt::format(":{}:({})", zsh_text(flag.value_name), fmt::join(values, " "));
-        }
-        text += " \\\n      " +
-                shell_quoted(fmt::format("--{}[{}]{}", name, zsh_text(flag.help), action));
-      }
+    for (const Flag& flag : verb_flags_of(verb)) text += zsh_specs(flag, " \\\n      ", "");
+    if (verb.takes_options) {
+      std::vector<std::string> own;
+      for (const Flag& flag : program_flags())
+        if (overrides(verb, flag.names[0]))
+          for (const std::string& name : flag.names) own.push_back("--" + name);
+      text += own.empty()
+                  ? " \\\n      \"${options[@]}\""
+                  : fmt::format(" \\\n      \"${{(@)options:#({})\\[*}}\"", fmt::join(own, "|"));
+    }
     text += verb.name == "completion" ? " '*:shell:(bash zsh fish)' ;;\n" : " '*:file:_files' ;;\n";
   }
   return text + "  esac\n}\n_sluice \"$@\"\n";
 }
 
+// The lines of a flag that is completed where `condition` holds.
+std::string fish_lines(const Flag& flag, std::string_view condition) {
+  std::string text;
+  for (const std::string& word : flag.names) {
+    text += fmt::format("complete -c sluice -n {} -l {}", shell_quoted(condition), word);
+    if (flag.takes_value) text += " -r";
+    if (const auto values = listed_values(flag.allowed); flag.takes_value && !values.empty())
+      text += fmt::format(" -f -a {}", shell_quoted(fmt::format("{}", fmt::join(values, " "))));
+    text += fmt::format(" -d {}\n", shell_quoted(flag.help));
+  }
+  return text;
+}
+
 std::string fish(std::span<const Verb> verbs) {
-  std::string text =
+  std::vector<std::string> takers;
+  for (const Verb& verb : verbs)
+    if (verb.takes_options) takers.push_back(fmt::format("'{}'", verb.name));
+  std::string text = fmt::format(
       "# Completions of sluice for fish: sluice completion fish > "
       "~/.config/fish/completions/sluice.fish\n"
-      "complete -c sluice -n __fish_use_subcommand -f\n";
+      "function __sluice_verb\n"
+      "  set -l words (commandline -opc)\n"
+      "  if test \"$words[2]\" = bench\n"
+      "    echo \"bench $words[3]\"\n"
+      "  else\n"
+      "    echo \"$words[2]\"\n"
+      "  end\n"
+      "end\n"
+      "# Whether the verb takes the options of the program, and is none of the arguments.\n"
+      "function __sluice_takes_options\n"
+      "  set -l verb (__sluice_verb)\n"
+      "  contains -- \"$verb\" {}; and not contains -- \"$verb\" $argv\n"
+      "end\n"
+      "complete -c sluice -n __fish_use_subcommand -f\n",
+      fmt::join(takers, " "));
   std::vector<std::string_view> seen;
   for (const Verb& verb : verbs) {
     const std::vector<std::string_view> name = split_words(verb.name);
-    std::string condition = fmt::format("__fish_seen_subcommand_from {}", name[0]);
     if (std::ranges::find(seen, name[0]) == seen.end()) {
       seen.push_back(name[0]);
       text += fmt::format("complete -c sluice -n __fish_use_subcommand -a {} -d {}\n", name[0],
                           shell_quoted(name.size() == 2 ? "Measures speed" : verb.summary));
     }
-    if (name.size() == 2) {
-      const std::string others = second_words(verbs, name[0]);
-      text += fmt::format(
-          "complete -c sluice -f -n '{}; and not __fish_seen_subcommand_from {}' -a {} -d {}\n",
-          condition, others, name[1], shell_quoted(verb.summary));
-      condition += fmt::format("; and __fish_seen_subcommand_from {}", name[1]);
-    }
+    if (name.size() == 2)
+      text += fmt::format("complete -c sluice -f -n 'test (__sluice_verb) = \"{} \"' -a {} -d {}\n",
+                          name[0], name[1], shell_quoted(verb.summary));
+    const std::string condition = fmt::format("test (__sluice_verb) = \"{}\"", verb.name);
     if (verb.name == "completion")
       text += fmt::format("complete -c sluice -f -n '{}' -a 'bash zsh fish'\n", condition);
-    for (const Flag& flag : all_flags(verb))
-      for (const std::string& word : flag.names) {
-        text += fmt::format("complete -c sluice -n '{}' -l {}", condition, word);
-        if (flag.takes_value) text += " -r";
-        if (const auto values = listed_values(flag.allowed); flag.takes_value && !values.empty())
-          text += fmt::format(" -f -a {}", shell_quoted(fmt::format("{}", fmt::join(values, " "))));
-        text += fmt::format(" -d {}\n", shell_quoted(flag.help));
-      }
+    for (const Flag& flag : verb_flags_of(verb)) text += fish_lines(flag, condition);
+  }
+  for (const Flag& flag : program_flags()) {
+    std::string condition = "__sluice_takes_options";
+    for (const Verb& verb : verbs)
+      if (verb.takes_options && overrides(verb, flag.names[0]))
+        condition += fmt::format(" \"{}\"", verb.name);
+    text += fish_lines(flag, condition);
   }
   return text;
 }
@@ -242,7 +290,9 @@ std::vector<std::string_view> listed_values(std::string_view allowed) {
   std::vector<std::string_view> values;
   if (allowed.find(',') == std::string_view::npos) return values;
   for (std::size_t begin = 0; begin <= allowed.size();) {
-    const std::size_t end = std::min(allowed.find(',', begin), allowed.size());
+    std::size_t end = begin;  // of the next comma that stands outside of parentheses
+    for (int depth = 0; end < allowed.size() && (allowed[end] != ',' || depth > 0); ++end)
+      depth += allowed[end] == '(' ? 1 : allowed[end] == ')' ? -1 : 0;
     std::string_view word = allowed.substr(begin, end - begin);
     while (word.starts_with(' ')) word.remove_prefix(1);
     // "model (auto)" lists two spellings of one value; anything else with a space is a sentence.
@@ -291,6 +341,28 @@ std::string manual_page(std::span<const Verb> verbs) {
     text += roff_flag(flag);
   }
   text +=
+      ".SH ENVIRONMENT\n"
+      ".TP\nSLUICE_ARG_NAME\nthe option \\-\\-NAME, where the command line and \\-\\-config "
+      "give none\n"
+      ".TP\nHF_HUB_CACHE, HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE\nas for the hub's own "
+      "tools\n"
+      ".TP\nNO_COLOR\nno colours in a terminal, where it is set to anything\n"
+      ".TP\nOPENAI_API_KEY\nthe key that `bench serve` sends\n"
+      ".SH FILES\n"
+      ".TP\n~/.cache/huggingface/hub\nmodels that were downloaded, shared with Python tools\n"
+      ".TP\nthe file of \\-\\-config\noptions by name, in YAML or JSON: max\\-model\\-len: 32k\n"
+      ".TP\nthe file of \\-\\-api\\-key\\-file\nkeys with names, roles and limits, in YAML or "
+      "JSON; read again at SIGHUP\n"
+      ".SH EXAMPLES\n"
+      ".TP\nChat with a model of the hub\n.B sluice run Qwen/Qwen3\\-0.6B\n"
+      ".TP\nServe a folder on another port\n.B sluice serve ./model \\-\\-port 8000 "
+      "\\-\\-api\\-key KEY\n"
+      ".TP\nServe what a file says\n.B sluice serve \\-\\-config server.yaml\n"
+      ".TP\nSay what would fit, and load nothing\n.B sluice plan ./model \\-\\-memory 24G\n"
+      ".TP\nAnswer one prompt in a pipe\n.B sluice run ./model \\(dqName a colour.\\(dq > "
+      "answer.txt\n"
+      ".TP\nMeasure a server\n.B sluice bench serve \\-\\-base\\-url http://127.0.0.1:30000 "
+      "\\-\\-request\\-rate 4\n"
       ".SH EXIT STATUS\n"
       ".TP\n0\ndone, or drained\n.TP\n1\na check failed (verify)\n.TP\n2\nbad input: flags, "
       "configuration, "

@@ -28,7 +28,7 @@ std::string unescaped(std::string text) {
 
 TEST(Help, NamesEveryFlagWithDefaultAndRange) {
   for (const Verb& verb : all_verbs()) {
-    const std::string help = verb_help(verb);
+    const std::string help = verb_help(verb, "all");
     // Two lines where the names are long: look at the text from the name to the next flag.
     const auto section = [&](std::string_view name) {
       const std::string mark = fmt::format("\n  --{}", name);
@@ -114,6 +114,7 @@ TEST(Completions, HoldEveryVerbAndFlag) {
 TEST(Completions, ListsOfWordsBecomeValues) {
   EXPECT_THAT(listed_values("auto, cpu"), ElementsAre("auto", "cpu"));
   EXPECT_THAT(listed_values("model (auto), openai (vllm)"), ElementsAre("model", "openai"));
+  EXPECT_THAT(listed_values("auto, pooling (embed, score)"), ElementsAre("auto", "pooling"));
   EXPECT_THAT(listed_values("0 to 5"), IsEmpty());
   EXPECT_THAT(listed_values("above 0, to 1"), IsEmpty());
   EXPECT_THAT(listed_values("a file"), IsEmpty());

@@ -13,6 +13,8 @@ namespace sluice {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
+// A step of loading is told from here on.
+constexpr std::chrono::seconds kToldFrom{1};
 
 }  // namespace
 
@@ -87,7 +89,9 @@ std::function<void(const std::string&, double)> LoadProgress::callback() {
     const auto now = std::chrono::steady_clock::now();
     const std::chrono::duration<double, std::milli> took = now - step_began_;
     step_began_ = now;
-    if (!is_terminal_) bar_.done(fmt::format("{}: {:.0f} ms", step, took.count()));
+    // Of short steps nobody needs to know.
+    if (!is_terminal_ && took >= kToldFrom)
+      bar_.done(fmt::format("{}: {:.0f} ms", step, took.count()));
   };
 }
 

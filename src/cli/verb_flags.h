@@ -48,6 +48,10 @@ inline constexpr VerbFlag kDownloadDir = {"download-dir",
                                           "a directory"};
 inline constexpr VerbFlag kJson = {"json", false, "", "Prints JSON.", "", ""};
 
+inline constexpr VerbFlag kConfig = {"config", true,
+                                     "FILE",   "Options by name; the command line wins.",
+                                     "none",   "a YAML or JSON file"};
+
 inline constexpr VerbFlag kJsonSchema = {
     "json-schema",     true, "SCHEMA", "The output is JSON that this JSON Schema allows.", "none",
     "a schema as JSON"};
@@ -62,7 +66,10 @@ inline constexpr VerbFlag kRegex = {"regex",   true,
                                     "PATTERN", "The whole output matches this pattern.",
                                     "none",    "a regular expression"};
 
+inline constexpr VerbFlag kServe[] = {kConfig};
+
 inline constexpr VerbFlag kGenerate[] = {
+    kConfig,
     {"prompt", true, "TEXT", "The prompt; - reads it from standard input.", "none", kAnyText},
     {"chat", false, "",
      "The prompt is a user's message: the model's chat template is put around it.", "", ""},
@@ -90,6 +97,7 @@ inline constexpr VerbFlag kGenerate[] = {
 };
 
 inline constexpr VerbFlag kRun[] = {
+    kConfig,
     {"system", true, "TEXT", "A system message before the conversation.", "none", kAnyText},
     kTemperature,
     kTopK,
@@ -112,6 +120,7 @@ inline constexpr VerbFlag kRun[] = {
 };
 
 inline constexpr VerbFlag kPlan[] = {
+    kConfig,
     {"memory", true, "BYTES", "Supposes so much memory; 24G and 24g are accepted.",
      "what this machine has free", "1 to 1125899906842624"},
     kJson,
@@ -192,6 +201,7 @@ inline constexpr VerbFlag kRooflineMib = {
     "0 to 1048576"};
 
 inline constexpr VerbFlag kBenchLatency[] = {
+    kConfig,
     {"batch-size", true, "LIST", "Requests at once; each number is a case.", "1",
      "numbers from 1 to 4096"},
     {"input-len", true, "LIST", "Prompt tokens of each request; each number is a case.", "1024",
@@ -208,6 +218,7 @@ inline constexpr VerbFlag kBenchLatency[] = {
 };
 
 inline constexpr VerbFlag kBenchThroughput[] = {
+    kConfig,
     {"num-prompts", true, "N", "Requests in all.", "64", "1 to 1000000"},
     {"random-input-len", true, "N", "Most prompt tokens of a request.", "256", "1 to 16777216"},
     {"random-output-len", true, "N", "Most generated tokens of a request.", "64", "1 to 16777216"},

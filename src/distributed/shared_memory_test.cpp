@@ -138,7 +138,7 @@ TEST(Processes, AWaitEndsSoonAfterAPeerIsKilled) {
     EXPECT_NE(error.message().find("rank 2 (process "), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("signal 9"), std::string::npos) << error.message();
   }
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(Processes, AStoppedPeerCountsAsHung) {

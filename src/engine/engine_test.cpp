@@ -368,7 +368,38 @@ TEST(Engine, WithoutALimitARequestFillsWhatThePoolHolds) {
   ASSERT_TRUE(engine->submit(greedy({5, 6, 7}, -1), collector.sink()).ok());
   collector.wait();
   EXPECT_EQ(collector.finish[0], FinishReason::kLength);
-  EXPECT_EQ(collector.tokens[0].size(), 128u + 1 - 3);
+  EXPECT_EQ(collector.tokens[0].size(), 128u - 3);
+}
+
+TEST(Engine, TheContextIsWhatThePoolHolds) {
+  Options options = options_for("qwen3");
+  options.max_total_tokens = 100;  // two pages
+  auto engine = Engine::create(options);
+  EXPECT_EQ(engine->context_length(), 128);
+  Collector collector;
+  const auto refused =
+      engine->submit(greedy(std::vector<std::int32_t>(129, 5), 1), collector.sink());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.fault().code, "context_length_exceeded");
+  EXPECT_NE(refused.fault().message.find("129 tokens"), std::string::npos);
+  EXPECT_NE(refused.fault().message.find("length of 128"), std::string::npos);
+  // One that was asked for is a promise.
+  options.context_length = 256;
+  try {
+    Engine::create(options);
+    ADD_FAILURE() << "a context of 256 tokens started on a pool of 128";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kNoResources);
+    EXPECT_NE(error.message().find("--context-length is 256, and the KV cache holds 128 tokens"),
+              std::string::npos);
+    EXPECT_NE(error.message().find("--max-total-tokens 256"), std::string::npos);
+  }
+  options.context_length = 128;
+  EXPECT_EQ(Engine::create(options)->context_length(), 128);
+  // Windows hold sequences of any length.
+  Options windows = options_for("mistral-swa");
+  windows.max_total_tokens = 128;
+  EXPECT_GT(Engine::create(windows)->context_length(), 128);
 }
 
 TEST(Engine, DummyWeightsNeedOnlyAConfiguration) {

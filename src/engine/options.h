@@ -93,25 +93,34 @@ struct Options {
   double drain_timeout_s = 30;
   int decode_log_interval = 40;
   LogLevel log_level = LogLevel::kInfo;
-  std::string trace;  // a file for the timeline of steps and requests; empty: none
+  std::string log_format = "text";  // text, json
+  std::string trace;                // a file for the timeline of steps and requests; empty: none
   // Server
   std::string host = "127.0.0.1";
   int port = 30000;
   std::vector<std::string> api_keys;
+  std::string api_key_file;  // keys with names, roles and limits (server/core/key_file.h)
   std::string admin_api_key;
-  std::string reasoning_parser;                       // empty: detected; "none": off
-  std::string tool_call_parser;                       // empty: detected; "none": off
-  bool constrain_tool_calls = true;                   // where tool_choice is auto
+  std::string admin_socket;          // of the administrative routes; empty: they are on the port
+  std::string reasoning_parser;      // empty: detected; "none": off
+  std::string tool_call_parser;      // empty: detected; "none": off
+  bool constrain_tool_calls = true;  // where tool_choice is auto
   std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
   int stream_interval = 1;
   int io_threads = 1;
   std::string metrics_compat = "sglang,vllm";
+  std::string otlp_traces_endpoint;  // a collector of OpenTelemetry; empty: none
+  // What clients may ask for again (storage/response_store.h)
+  std::string response_store;                   // a file; empty: memory
+  std::int64_t response_store_max_bytes = 0;    // 0: auto
+  std::int64_t response_store_max_entries = 0;  // 0: auto
   // Cross-origin requests (server/core/cors.h)
   std::vector<std::string> allowed_origins = {"localhost"};
   std::vector<std::string> allowed_methods = {"*"};
   std::vector<std::string> allowed_headers = {"*"};
   bool allow_credentials = false;
-  bool no_webui = false;  // the page at /
+  bool no_webui = false;               // the page at /
+  std::string page_store = "browser";  // browser, or a file for its chats
   // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;

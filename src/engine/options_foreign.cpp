@@ -7,6 +7,9 @@ namespace {
 using enum OptionType;
 using enum OptionEffect;
 
+constexpr std::string_view kNoTls =
+    "the server speaks no TLS; put a proxy in front of it, as docs/access.md shows";
+
 OptionRow ignored(std::string_view name, std::string_view aliases, OptionType type,
                   std::string_view default_text, std::string_view why) {
   return {.name = name,
@@ -81,25 +84,24 @@ std::vector<OptionRow> foreign_option_rows() {
               "send chat_template_kwargs with the request instead"),
       refused("chat-template-content-format", "", kString, "auto",
               "the format is detected from the template"),
-      refused("config", "", kString, "",
-              "give the options on the command line or as SLUICE_ARG_NAME"),
       refused("allow-auto-truncate", "", kFlag, "false",
               "a prompt that is too long is an error of its request"),
       refused("uds", "", kString, "", "the server listens on TCP; give --host and --port"),
-      refused("ssl-keyfile", "", kString, "", "put a TLS proxy in front of the server"),
-      refused("ssl-certfile", "", kString, "", "put a TLS proxy in front of the server"),
+      refused("ssl-keyfile", "", kString, "", kNoTls),
+      refused("ssl-certfile", "", kString, "", kNoTls),
+      refused("ssl-keyfile-password", "", kString, "", kNoTls),
+      refused("ssl-ca-certs", "", kString, "", kNoTls),
+      refused("ssl-cert-reqs", "", kInt, "0", kNoTls),
+      refused("enable-ssl-refresh", "", kFlag, "false", kNoTls),
       refused("fastapi-root-path", "root-path", kString, "", "let the proxy strip the path"),
       refused("log-requests", "enable-log-requests", kFlag, "false",
               "prompts and outputs are never logged"),
       refused("log-requests-level", "", kInt, "", "prompts and outputs are never logged"),
       refused("log-requests-format", "", kString, "text", "prompts and outputs are never logged"),
       refused("log-style", "", kString, "human", "log lines have one wording"),
-      refused("log-format", "", kString, "text", "log lines are text"),
       refused("crash-dump-folder", "", kString, "", "requests are never written to disk"),
-      refused("enable-trace", "", kFlag, "false",
-              "traces are not exported; --trace FILE writes one"),
-      refused("otlp-traces-endpoint", "", kString, "",
-              "traces are not exported; --trace FILE writes one"),
+      ignored("enable-trace", "", kFlag, "false",
+              "traces are exported where --otlp-traces-endpoint names a collector"),
       refused("pp-size", "pp pipeline-parallel-size", kInt, "1",
               "every rank has a part of all layers; give --tp-size"),
       refused("dp-size", "dp data-parallel-size", kInt, "1",

@@ -49,6 +49,9 @@ void set_log_level_name(Options& o, std::string_view v) {
                                              {"off", "off"}});
   o.log_level = std::ranges::find(kLevels, name, [](const auto& row) { return row.first; })->second;
 }
+void set_log_format_name(Options& o, std::string_view v) {
+  o.log_format = parse::choice(v, {{"text", "text"}, {"json", "json"}});
+}
 Json get_log_level(const Options& o) {
   return std::ranges::find(kLevels, o.log_level, [](const auto& row) { return row.second; })->first;
 }
@@ -185,6 +188,12 @@ std::vector<OptionRow> runtime_option_rows() {
        .help = "Least important line that is logged.",
        .set = set_log_level_name,
        .get = get_log_level},
+      {.name = "log-format",
+       .group = kRuntime,
+       .allowed = "text, json",
+       .help = "Form of log lines; json: an object a line, with fields of requests.",
+       .set = set_log_format_name,
+       .get = field<&Options::log_format>},
       {.name = "trace",
        .group = kRuntime,
        .allowed = "a file",

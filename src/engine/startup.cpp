@@ -38,6 +38,28 @@ std::vector<PageGroup> page_groups(const ModelRunner& runner) {
   return out;
 }
 
+// A sequence as long as the context must find room in the KV cache. A context that was asked for is
+// refused where it does not fit; that of the model becomes what fits.
+void fit_context(const Options& options, ServingPlan& plan) {
+  const std::int64_t wanted = plan.context_length();
+  std::int64_t fits = wanted;
+  for (const PageGroup& group : plan.scheduler.groups)
+    if (group.retention == Retention::kFull) fits = std::min(fits, group.num_pages * kPageSize);
+  if (fits == wanted) return;
+  if (options.context_length > 0)
+    fail(ErrorKind::kNoResources,
+         "--context-length is {}, and the KV cache holds {} tokens, less than one sequence of that "
+         "length; lower --context-length to {}, or give the cache more: --max-total-tokens {}, a "
+         "larger --mem-fraction-static or a smaller --kv-cache-dtype",
+         wanted, fits, fits, wanted);
+  log_warning(
+      "context {} tokens, which is what the KV cache holds, of the model's {}; a larger cache "
+      "(--max-total-tokens {}, --mem-fraction-static) holds more",
+      fits, wanted, wanted);
+  plan.runner.model.context_length = fits;
+  plan.scheduler.max_context = static_cast<int>(fits);
+}
+
 std::string describe(const CostLine& line) {
   std::vector<std::string> points;
   for (const CostLine::Point& point : line.points)
@@ -107,7 +129,9 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   const ResolvedModel model = obtain_model(model_request(options), hub_environment(options));
   parts->directory = model.directory;
   report("resolve", since(start),
-         model.repo_id.empty() ? "a directory" : model.repo_id + "@" + model.commit);
+         !model.repo_id.empty()               ? model.repo_id + "@" + model.commit
+         : model.directory.ends_with(".gguf") ? "a file"
+                                              : "a directory");
 
   start = Clock::now();
   parts->config = read_model_config(options, model.directory);
@@ -143,6 +167,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
                                                 std::move(weights), report));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
+  fit_context(options, parts->plan);
   // Steps of several ranks are not measured: they get all drafts that there are.
   if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others) {
     start = Clock::now();

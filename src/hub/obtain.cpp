@@ -180,6 +180,8 @@ PulledModel pull_model(const PullRequest& request, const HubSettings& settings,
 
 ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& environment) {
   if (const auto local = find_local_model(request.model, request.load_format)) return *local;
+  if (!is_repo_id(request.model.substr(0, request.model.find_first_of("@:"))))
+    refuse_slip(request.model, fmt::format("there is no model {}", request.model));
   const ModelName name = parse_model_name(request.model, request.revision);
   const HubSettings settings = environment.settings();
   const auto look = [&] { return find_cached_model(name, request.load_format, settings.cache); };
@@ -194,10 +196,7 @@ ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& en
   if (request.text_only && cached.why.empty())
     cached.why = fmt::format("the cache's copy of {} has no tokenizer", name.repo_id);
   // The hub is not asked for what is probably a slip.
-  if (!usable && request.model.find('@') == std::string::npos)
-    if (const auto near = near_local_model(request.model))
-      require(false, "{}; did you mean {}? For the hub's model write {}@main", cached.why, *near,
-              request.model);
+  if (!usable) refuse_slip(request.model, cached.why);
   require(!settings.offline,
           "{}, and {} forbids to download it: unset it, or run `sluice pull {}` where the hub can "
           "be reached",

@@ -201,6 +201,17 @@ std::optional<std::string> near_local_model(std::string_view model) {
   return is_changed && is_model ? std::optional(path.string()) : std::nullopt;
 }
 
+void refuse_slip(std::string_view model, std::string_view what_is_wrong) {
+  if (model.find('@') != std::string_view::npos) return;
+  std::optional<std::string> near = near_local_model(model);
+  // The folder that most people keep models in.
+  const fs::path in_models = fs::path("models") / model;
+  if (!near && path_exists(in_models / "config.json")) near = in_models.string();
+  if (!near) return;
+  require(false, "{}; did you mean {}?{}", what_is_wrong, *near,
+          is_repo_id(model) ? fmt::format(" For the hub's model write {}@main", model) : "");
+}
+
 CachedModel find_cached_model(const ModelName& name, std::string_view load_format,
                               const std::string& cache) {
   const RepoCache repo(cache, name.repo_id);

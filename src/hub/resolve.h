@@ -49,6 +49,9 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
 // Of a path with slips, the model on this machine's disk that it may mean: each part that does not
 // exist becomes the nearest name of its folder. Nothing if `model` names a model, or is near none.
 std::optional<std::string> near_local_model(std::string_view model);
+// Error{kBadInput}, which begins with `what_is_wrong`, where `model` is probably a slip of the path
+// of a model on this machine's disk. One with a revision is none.
+void refuse_slip(std::string_view model, std::string_view what_is_wrong);
 
 // A model's files in the cache.
 struct CachedModel {

@@ -88,6 +88,17 @@ TEST(Resolve, ASlipOfAPathIsGuessed) {
   EXPECT_EQ(near_local_model(at + "models/tiny-model"), std::nullopt);  // no slip
   EXPECT_EQ(near_local_model(at + "models/note"), std::nullopt);        // no model
   EXPECT_EQ(near_local_model(at + "Qwen/Qwen3-0.6B"), std::nullopt);
+  const auto refusal = [](const std::string& model) -> std::string {
+    try {
+      refuse_slip(model, "wrong");
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(at + "modles/tiny-model"), "wrong; did you mean " + at + "models/tiny-model?");
+  EXPECT_EQ(refusal(at + "modles/tiny-model@main"), "");
+  EXPECT_EQ(refusal("Qwen/Qwen3-0.6B"), "");
   HubEnvironment e;
   e.hf_hub_cache = folder.path();
   EXPECT_THAT(error_of(at + "models/notes/readme", "", e), HasSubstr("readme is a file"));

@@ -136,7 +136,7 @@ std::shared_ptr<const CurlLibrary> open_curl_library() {
   void* const library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   const char* const why = library == nullptr ? dlerror() : nullptr;
   require(library != nullptr,
-          "a download needs libcurl, which cannot be opened: {}; install it (Debian: apt-get "
+          "this needs libcurl, which cannot be opened: {}; install it (Debian: apt-get "
           "install libcurl4)",
           why == nullptr ? "no reason given" : why);
   auto functions = std::make_shared<CurlLibrary>();
@@ -189,6 +189,8 @@ TransferOutcome TransferSession::perform(const TransferRequest& request,
   // Offsets count bytes, so compression is disabled.
   add_header("Accept-Encoding: identity");
   add_header(fmt::format("User-Agent: sluice/{}", kVersion));
+  for (const std::string& line : request.headers) add_header(line);
+  if (request.post) add_header("Expect:");  // no waiting for "100 Continue"
   if (!request.token.empty()) add_header("Authorization: Bearer " + request.token);
   std::string range;
   if (request.range) range = fmt::format("{}-{}", request.range->first, request.range->second);
@@ -202,6 +204,11 @@ TransferOutcome TransferSession::perform(const TransferRequest& request,
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
   set(CURLOPT_NOBODY, request.head ? 1L : 0L);
+  if (request.post) {
+    set(CURLOPT_POST, 1L);
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.post->size()));
+    set(CURLOPT_POSTFIELDS, request.post->data());
+  }
   if (!range.empty()) set(CURLOPT_RANGE, range.c_str());
   set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(request.connect_timeout.count()));
   set(CURLOPT_LOW_SPEED_LIMIT, kMinBytesPerSecond);

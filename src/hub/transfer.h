@@ -15,7 +15,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "hub/http_message.h"
 #include "hub/hub_environment.h"
@@ -28,8 +30,10 @@ std::shared_ptr<const CurlLibrary> open_curl_library();
 
 struct TransferRequest {
   std::string url;
-  bool head = false;  // HEAD, else GET
-  std::string token;  // Authorization: Bearer; empty: none
+  bool head = false;                     // HEAD, else GET or POST
+  std::optional<std::string_view> post;  // POST with that body, which outlives the request
+  std::vector<std::string> headers;      // "Name: value"
+  std::string token;                     // Authorization: Bearer; empty: none
   std::optional<std::pair<std::uint64_t, std::uint64_t>> range;  // first and last byte
   std::chrono::seconds connect_timeout{10};
   // less than a kilobyte a second for this time ends the request

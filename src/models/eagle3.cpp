@@ -7,35 +7,21 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "layers/gqa.h"
-#include "layers/moe.h"
-#include "layers/rope.h"
-#include "models/decoder_spec.h"
+#include "models/layered_draft.h"
 #include "ops/elementwise.h"
-#include "ops/fused.h"
 
 namespace sluice {
 namespace {
 
-struct HeadLayer {
-  Norm input_norm, post_attention_norm;
-  GqaAttention attention;
-  FeedForward feed_forward;
-};
-
-class Eagle3 final : public SeparateDraft {
+class Eagle3 final : public LayeredDraft {
  public:
   Eagle3(WeightLoader& loader, const Eagle3Config& config, const ModelConfig& target_config,
          const EmbeddingAndHead& target, const ModelOptions& options)
-      : config_(config),
-        rotary_(config.layers.rope, config.layers.max_position_embeddings),
-        first_layer_(target_config.num_layers) {
+      : LayeredDraft(loader, config.layers, target_config), config_(config) {
     const Weights root = loader.root();
-    const std::int64_t hidden = config.layers.hidden_size;
+    const std::int64_t hidden = hidden_size();
     const auto num_states = static_cast<std::int64_t>(config.target_layers.size());
     const std::int64_t state = target_config.hidden_size;
-    kv_dtype_ = root.numerics().kv();
-    rotary_.place(root);
     const auto norm = [&](const Weights& from, std::string_view name, std::int64_t columns) {
       return Norm::load(from, name, columns, config.layers.rms_norm_eps, {});
     };
@@ -51,42 +37,27 @@ class Eagle3 final : public SeparateDraft {
               "the head reads the last state of its target, of {} elements, and has {} itself",
               state, hidden);
     }
-    const std::optional<DecoderSpec> spec = decoder_spec(config.layers);
-    check(spec.has_value(), "{} has no row in the table of decoders", config.layers.architecture);
     for (int i = 0; i < config.layers.num_layers; ++i) {
       const bool has_own_name = i == 0 && root.has("midlayer.hidden_norm.weight", true);
       const Weights layer = has_own_name ? root.sub("midlayer") : root.sub("layers", i);
       if (i == 0) hidden_norm_ = norm(layer, "hidden_norm", hidden);
-      AttentionSpec attention = spec->attention_spec;
+      AttentionSpec attention = spec().attention_spec;
       if (i == 0) attention.input_size = 2 * hidden;
-      layers_.push_back(
-          {.input_norm = norm(layer, spec->attention_in, hidden),
-           .post_attention_norm = norm(layer, spec->mlp_in, hidden),
-           .attention = GqaAttention::load(layer.sub(spec->attention), config.layers, i, attention),
-           .feed_forward = FeedForward::load(layer, config.layers, config.layers.layer(i),
-                                             spec->moe, spec->mlp, spec->mlp_names)});
+      layers_.push_back(load_layer(layer, i, attention));
     }
-    norm_ = norm(root, "norm", hidden);
+    (config.norm_output ? states_norm_ : head_norm_) = norm(root, "norm", hidden);
     load_ends(root, target_config, target);
     load_target_tokens(root, target_config.vocab_size);
-    shape_ = {.target_width = num_states > 0 ? num_states * state : state,
-              .target_layers = config.target_layers,
-              .hidden_size = hidden,
-              .vocab_size = head_->rows()};
-    attention_shape_ = sluice::attention_shape(config.layers, options);
-    attention_shape_.num_layers = config.layers.num_layers;
-    attention_shape_.first_layer = first_layer_;
-    store_ = loader.take_store();
+    finish(loader,
+           {.target_width = num_states > 0 ? num_states * state : state,
+            .target_layers = config.target_layers,
+            .hidden_size = hidden,
+            .vocab_size = head_->rows()},
+           options);
   }
 
-  const DraftShape& draft_shape() const override { return shape_; }
   std::span<const std::int32_t> target_tokens() const override { return target_tokens_; }
-  const AttentionShape& attention_shape() const override { return attention_shape_; }
-  std::int64_t weight_bytes() const override { return store_.bytes(); }
-  std::vector<PageGroupSpec> kv_groups() const override {
-    return draft_page_groups(gqa_page_groups(config_.layers, 1, kv_dtype_), first_layer_);
-  }
-  // Of the numbers that finish() reads.
+  // Of the numbers that the loader's finish() reads.
   void finish_target_tokens() {
     for (std::size_t i = 0; i < target_tokens_.size(); ++i) {
       const std::int64_t token = static_cast<std::int64_t>(i) + offsets_[i];
@@ -98,49 +69,28 @@ class Eagle3 final : public SeparateDraft {
     offsets_.clear();
   }
 
-  void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-             const DraftIO& io) override {
-    if (fb.num_tokens == 0) return;
-    const std::int64_t rows = fb.num_tokens, hidden = config_.layers.hidden_size;
-    Arena::Scope scope(*ctx.arena);
-    const auto take = [&](std::int64_t columns) {
-      return ctx.arena->take(DType::kF32, {rows, columns});
-    };
-    const Tensor cos_sin = take(rotary_.dim());
-    rotary_.cos_sin(ctx, fb, cos_sin);
-    ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
+ private:
+  ops::NormedRows begin(Context& ctx, const ForwardBatch& fb, const DraftIO& io,
+                        Rows& rows) const override {
+    const Tensor state = rows.stream.hidden, half = rows.stream.branch;
     if (io.target.defined())
-      project(ctx, io.target, stream.hidden);
+      project(ctx, io.target, state);
     else
-      ops::convert(ctx, io.states, stream.hidden);
-    const Tensor both = take(2 * hidden), half = stream.branch;
+      ops::convert(ctx, io.states, state);
     ops::embedding(ctx, fb.input_ids, *embedding_, half);
     layers_[0].input_norm.forward(ctx, half, half);
-    ops::convert(ctx, half, both.slice(1, 0, hidden));
-    hidden_norm_.forward(ctx, stream.hidden, half);
-    ops::convert(ctx, half, both.slice(1, hidden, hidden));
-    if (config_.norm_before_residual) ops::convert(ctx, half, stream.hidden);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      const HeadLayer& layer = layers_[i];
-      layer.attention.forward(ctx, fb, backend, cos_sin,
-                              i == 0 ? ops::NormedRows(both) : layer.input_norm.of(ctx, stream),
-                              stream);
-      layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
-    }
-    ops::add_branch(ctx, stream);
-    if (config_.norm_output)
-      norm_.forward(ctx, stream.hidden, io.states);
-    else
-      ops::convert(ctx, stream.hidden, io.states);
-    const std::int64_t num_logits = fb.logit_rows.dim(0);
-    if (num_logits == 0) return;
-    const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
-    ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
-    if (!config_.norm_output) norm_.forward(ctx, chosen, chosen);
-    head_->forward(ctx, chosen, io.logits);
+    ops::convert(ctx, half, rows.both.slice(1, 0, hidden_size()));
+    hidden_norm_.forward(ctx, state, half);
+    ops::convert(ctx, half, rows.both.slice(1, hidden_size(), hidden_size()));
+    if (config_.norm_before_residual) ops::convert(ctx, half, state);
+    return rows.both;
   }
 
- private:
+  void score(Context& ctx, const Tensor& states, const Tensor& logits) const override {
+    if (head_norm_.defined()) head_norm_.forward(ctx, states, states);
+    head_->forward(ctx, states, logits);
+  }
+
   // The states of the target as one of the head's.
   void project(Context& ctx, const Tensor& target, const Tensor& out) const {
     if (!projection_.defined()) return ops::convert(ctx, target, out);
@@ -165,24 +115,17 @@ class Eagle3 final : public SeparateDraft {
 
   void load_ends(const Weights& root, const ModelConfig& target_config,
                  const EmbeddingAndHead& target) {
-    const std::int64_t hidden = config_.layers.hidden_size;
+    const std::int64_t hidden = hidden_size();
     const auto shares = [&](std::string_view what) {
       require(hidden == target_config.hidden_size,
               "the draft's checkpoint has no {}, and that of the target has rows of {} elements "
               "instead of {}",
               what, target_config.hidden_size, hidden);
     };
-    if (root.has("embed_tokens.weight", false)) {
-      own_embedding_ =
-          root.matrix({{"embed_tokens", target_config.vocab_size}}, hidden, Shard::kReplicated);
-      embedding_ = &own_embedding_;
-    } else {
-      shares("embed_tokens.weight");
-      require(target.embedding_multiplier == 1 && !target.positions.defined(),
-              "the draft's checkpoint has no embed_tokens.weight, and the target's embeddings are "
-              "scaled or have positions");
-      embedding_ = &target.embedding;
-    }
+    own_embedding_ = load_embedding(root, target);
+    const bool has_own = own_embedding_.data.defined();
+    if (!has_own) shares("embed_tokens.weight");
+    embedding_ = has_own ? &own_embedding_ : &target.embedding;
     if (root.has("lm_head.weight", config_.draft_vocab_size > 0)) {
       const int rows =
           config_.draft_vocab_size > 0 ? config_.draft_vocab_size : target_config.vocab_size;
@@ -212,23 +155,17 @@ class Eagle3 final : public SeparateDraft {
   }
 
   const Eagle3Config config_;
-  Rotary rotary_;
-  const int first_layer_;
-  DType kv_dtype_{};
   Linear projection_;              // fc; undefined: the target's state is the head's
   Norm all_states_norm_;           // norm_before_fc
   std::vector<Norm> state_norms_;  // fc_norm
-  Norm hidden_norm_, norm_;
-  std::vector<HeadLayer> layers_;
+  Norm hidden_norm_;
+  Norm head_norm_;  // of the states that the head reads, where they leave the draft without it
   ops::Weight own_embedding_;
   const ops::Weight* embedding_ = nullptr;
   Linear own_head_;
   const Linear* head_ = nullptr;
   std::vector<std::int64_t> offsets_;
   std::vector<std::int32_t> target_tokens_;
-  DraftShape shape_;
-  AttentionShape attention_shape_;
-  WeightStore store_;
 };
 
 }  // namespace

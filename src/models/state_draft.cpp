@@ -5,17 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "layers/gqa.h"
-#include "layers/moe.h"
-#include "layers/rope.h"
-#include "models/decoder_spec.h"
+#include "models/layered_draft.h"
 #include "ops/elementwise.h"
-#include "ops/fused.h"
 
 namespace sluice {
 namespace {
@@ -61,130 +55,66 @@ const OwnDraft* find_own_draft(std::string_view architecture) {
   return found == kOwnDrafts.end() ? nullptr : &*found;
 }
 
-class StateDraft final : public SeparateDraft {
+class StateDraft final : public LayeredDraft {
  public:
   // `number`: what stands for {} in names, but for those of several layers.
   StateDraft(WeightLoader& loader, const StateDraftNames& names, int number,
              const ModelConfig& config, const ModelConfig& target_config,
              const EmbeddingAndHead& target, const ModelOptions& options)
-      : config_(config),
-        rotary_(config.rope, config.max_position_embeddings),
-        first_layer_(target_config.num_layers),
-        target_(target) {
+      : LayeredDraft(loader, config, target_config), target_(target) {
     const Weights root = loader.root();
     const std::int64_t hidden = config.hidden_size;
-    kv_dtype_ = root.numerics().kv();
-    rotary_.place(root);
-    const std::optional<DecoderSpec> spec = decoder_spec(config);
-    check(spec.has_value(), "{} has no row in the table of decoders", config.architecture);
     const auto path = [&](std::string_view name, int n) {
       return fmt::format(fmt::runtime(name), n);
     };
-    const auto norm = [&](const Weights& from, std::string_view name) {
-      return name.empty() ? Norm{}
-                          : Norm::load(from, name, hidden, config.rms_norm_eps, spec->norm);
+    const auto norm = [&](std::string_view name) {
+      return name.empty()
+                 ? Norm{}
+                 : Norm::load(root, path(name, number), hidden, config.rms_norm_eps, spec().norm);
     };
     const std::string projection = path(names.projection, number);
     require(root.has(projection + ".weight", true), "the checkpoint lacks its draft layer ({})",
             root.path(projection + ".weight"));
-    embedding_norm_ = norm(root, path(names.embedding_norm, number));
-    state_norm_ = norm(root, path(names.state_norm, number));
+    embedding_norm_ = norm(names.embedding_norm);
+    state_norm_ = norm(names.state_norm);
     projection_ = Linear::load(root, {{projection, hidden}}, 2 * hidden, Shard::kReplicated,
                                root.has(projection + ".bias", false));
-    for (int i = 0; i < config.num_layers; ++i) {
-      const Weights layer = root.sub(path(names.layers, config.num_layers > 1 ? i : number));
-      layers_.push_back(
-          {.input_norm = i > 0 || names.first_has_norm ? norm(layer, spec->attention_in) : Norm{},
-           .post_attention_norm = norm(layer, spec->mlp_in),
-           .attention =
-               GqaAttention::load(layer.sub(spec->attention), config, i, spec->attention_spec),
-           .feed_forward = FeedForward::load(layer, config, config.layer(i), spec->moe, spec->mlp,
-                                             spec->mlp_names)});
-    }
-    last_norm_ = names.target_last_norm ? target.norm : norm(root, path(names.last_norm, number));
-    if (root.has("embed_tokens.weight", false)) {
-      own_embedding_ =
-          root.matrix({{"embed_tokens", target_config.vocab_size}}, hidden, Shard::kReplicated);
-    } else {
-      require(target.embedding_multiplier == 1 && !target.positions.defined(),
-              "the draft's checkpoint has no embed_tokens.weight, and the target's embeddings are "
-              "scaled or have positions");
-    }
-    shape_ = {
-        .target_width = hidden, .hidden_size = hidden, .vocab_size = target_config.vocab_size};
-    attention_shape_ = sluice::attention_shape(config, options);
-    attention_shape_.num_layers = config.num_layers;
-    attention_shape_.first_layer = first_layer_;
-    store_ = loader.take_store();
+    for (int i = 0; i < config.num_layers; ++i)
+      layers_.push_back(load_layer(root.sub(path(names.layers, config.num_layers > 1 ? i : number)),
+                                   i, spec().attention_spec, i > 0 || names.first_has_norm));
+    states_norm_ = names.target_last_norm ? target.norm : norm(names.last_norm);
+    own_embedding_ = load_embedding(root, target);
+    finish(loader,
+           {.target_width = hidden, .hidden_size = hidden, .vocab_size = target_config.vocab_size},
+           options);
   }
 
-  const DraftShape& draft_shape() const override { return shape_; }
-  const AttentionShape& attention_shape() const override { return attention_shape_; }
-  std::int64_t weight_bytes() const override { return store_.bytes(); }
-  std::vector<PageGroupSpec> kv_groups() const override {
-    return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
-  }
-
-  void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-             const DraftIO& io) override {
-    if (fb.num_tokens == 0) return;
-    const std::int64_t rows = fb.num_tokens, hidden = config_.hidden_size;
-    Arena::Scope scope(*ctx.arena);
-    const auto take = [&](std::int64_t columns) {
-      return ctx.arena->take(DType::kF32, {rows, columns});
-    };
-    const Tensor cos_sin = take(rotary_.dim());
-    rotary_.cos_sin(ctx, fb, cos_sin);
-    ops::Residual stream{.hidden = take(hidden), .branch = take(hidden)};
-    const Tensor both = take(2 * hidden), half = stream.branch;
+ private:
+  ops::NormedRows begin(Context& ctx, const ForwardBatch& fb, const DraftIO& io,
+                        Rows& rows) const override {
+    const Tensor half = rows.stream.branch;
     if (own_embedding_.data.defined())
       ops::embedding(ctx, fb.input_ids, own_embedding_, half);
     else
       target_.look_up(ctx, fb.input_ids, half);
     if (embedding_norm_.defined()) embedding_norm_.forward(ctx, half, half);
-    ops::convert(ctx, half, both.slice(1, 0, hidden));
+    ops::convert(ctx, half, rows.both.slice(1, 0, hidden_size()));
     ops::convert(ctx, io.target.defined() ? io.target : io.states, half);
     if (state_norm_.defined()) state_norm_.forward(ctx, half, half);
-    ops::convert(ctx, half, both.slice(1, hidden, hidden));
-    projection_.forward(ctx, both, stream.hidden);
-    for (const Layer& layer : layers_) {
-      layer.attention.forward(ctx, fb, backend, cos_sin,
-                              layer.input_norm.defined() ? layer.input_norm.of(ctx, stream)
-                                                         : ops::NormedRows(stream.hidden),
-                              stream);
-      layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
-    }
-    ops::add_branch(ctx, stream);
-    if (last_norm_.defined())
-      last_norm_.forward(ctx, stream.hidden, io.states);
-    else
-      ops::convert(ctx, stream.hidden, io.states);
-    const std::int64_t num_logits = fb.logit_rows.dim(0);
-    if (num_logits == 0) return;
-    const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
-    ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
-    target_.score(ctx, chosen, io.logits);
+    ops::convert(ctx, half, rows.both.slice(1, hidden_size(), hidden_size()));
+    projection_.forward(ctx, rows.both, rows.stream.hidden);
+    const Norm& norm = layers_[0].input_norm;
+    return norm.defined() ? norm.of(ctx, rows.stream) : ops::NormedRows(rows.stream.hidden);
   }
 
- private:
-  struct Layer {
-    Norm input_norm, post_attention_norm;
-    GqaAttention attention;
-    FeedForward feed_forward;
-  };
+  void score(Context& ctx, const Tensor& states, const Tensor& logits) const override {
+    target_.score(ctx, states, logits);
+  }
 
-  const ModelConfig config_;  // of the draft's layers
-  Rotary rotary_;
-  const int first_layer_;
   const EmbeddingAndHead& target_;
-  DType kv_dtype_{};
-  Norm embedding_norm_, state_norm_, last_norm_;
+  Norm embedding_norm_, state_norm_;
   Linear projection_;
-  std::vector<Layer> layers_;
   ops::Weight own_embedding_;
-  DraftShape shape_;
-  AttentionShape attention_shape_;
-  WeightStore store_;
 };
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST(Access, WithoutKeysEverythingIsOpenToThisMachine) {
 }
 
 TEST(Access, WithoutKeysAdminRoutesAreClosedToOtherMachines) {
-  const KeyPipeline keys({}, "");
+  const KeyPipeline keys({});
   HttpRequest far;
   const auto fault = keys.authorize(Access::kAdmin, far);
   ASSERT_TRUE(fault);

@@ -7,6 +7,7 @@
 #include "server/core/pooling_model.h"
 #include "server/http/request_target.h"
 #include "server/routes.h"
+#include "telemetry/span_exporter.h"
 
 namespace sluice {
 namespace {
@@ -15,6 +16,35 @@ HttpReply json_reply(const Json& json) {
   HttpReply reply;
   reply.body = dump_json(json);
   return reply;
+}
+
+// Of the responses that are kept.
+std::vector<ServerFigure> store_figures(const ResponseStore::Figures& store) {
+  std::vector<ServerFigure> out = {
+      {"sluice:response_store_memory_responses", "Responses that memory keeps", false,
+       static_cast<double>(store.memory_responses)},
+      {"sluice:response_store_memory_bytes", "Their bytes", false,
+       static_cast<double>(store.memory_bytes)}};
+  if (!store.has_file) return out;
+  out.insert(out.end(),
+             {{"sluice:response_store_file_responses", "Responses that the file keeps", false,
+               static_cast<double>(store.file_responses)},
+              {"sluice:response_store_file_bytes", "Their bytes", false,
+               static_cast<double>(store.file_bytes)},
+              {"sluice:response_store_waiting_bytes", "Bytes that wait to be written", false,
+               static_cast<double>(store.waiting_bytes)},
+              {"sluice:response_store_failures_total", "Tries to write that failed", true,
+               static_cast<double>(store.write_failures)},
+              {"sluice:response_store_unwritten_total", "Responses that the file never got", true,
+               static_cast<double>(store.unwritten)}});
+  return out;
+}
+
+void add_span_figures(const SpanExporter& spans, std::vector<ServerFigure>& out) {
+  out.push_back({"sluice:traces_exported_total", "Requests whose spans a collector took", true,
+                 static_cast<double>(spans.num_exported())});
+  out.push_back({"sluice:traces_dropped_total", "Requests whose spans no collector took", true,
+                 static_cast<double>(spans.num_dropped())});
 }
 
 // The fields of OpenAI, vLLM and Anthropic together.
@@ -173,11 +203,13 @@ HttpReply handle_version(ServerState&, const HttpRequest&) {
 HttpReply handle_metrics(ServerState& state, const HttpRequest&) {
   HttpReply reply;
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  std::vector<ServerFigure> figures = store_figures(state.responses->figures());
+  if (state.spans) add_span_figures(*state.spans, figures);
   if (const ServedModel* const model = state.model()) {
     const EngineStats stats = model->engine->stats();
-    reply.body = state.metrics.text(&stats);
+    reply.body = state.metrics.text(&stats, figures);
   } else {
-    reply.body = state.metrics.text(nullptr);
+    reply.body = state.metrics.text(nullptr, figures);
   }
   return reply;
 }

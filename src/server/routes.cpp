@@ -1,15 +1,18 @@
 #include "server/routes.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/log_format.h"
 #include "base/trace.h"
 #include "server/anthropic/handlers.h"
 #include "server/core/errors.h"
 #include "server/embeddings/handlers.h"
 #include "server/http/request_target.h"
 #include "server/ollama/handlers.h"
+#include "server/openapi.h"
 #include "server/page/page.h"
 #include "server/responses/handlers.h"
 
@@ -22,7 +25,12 @@ constexpr Route text_route(std::string_view path, Access access, TextHandler han
 // POST, and the answer is generated text.
 constexpr Route generate_route(std::string_view path, TextHandler handler,
                                ErrorShape errors = ErrorShape::kOpenAi) {
-  return Route{path, "POST", Access::kUser, true, handler, nullptr, errors, true};
+  return Route{path, "POST", Access::kUser, true, handler, nullptr, errors, true, true};
+}
+// POST, and the answer is vectors or scores.
+constexpr Route pooling_route(std::string_view path, TextHandler handler,
+                              ErrorShape errors = ErrorShape::kOpenAi) {
+  return Route{path, "POST", Access::kUser, true, handler, nullptr, errors, false, true};
 }
 constexpr Route plain_route(std::string_view path, std::string_view methods, Access access,
                             PlainHandler handler) {
@@ -44,26 +52,27 @@ constexpr Route kRoutes[] = {
     generate_route("/v1/chat/completions", handle_chat_completions),
     generate_route("/v1/completions", handle_completions),
     generate_route("/v1/responses", handle_responses),
-    plain_route("/v1/responses/*", "GET DELETE POST", Access::kUser, handle_stored_response),
+    Route{"/v1/responses/*", "GET DELETE POST", Access::kUser, false, handle_stored_response,
+          nullptr},
     generate_route("/v1/messages", handle_messages, ErrorShape::kAnthropic),
     anthropic_route("/v1/messages/count_tokens", handle_count_tokens),
     generate_route("/api/chat", handle_ollama_chat, ErrorShape::kOllama),
     generate_route("/api/generate", handle_ollama_generate, ErrorShape::kOllama),
-    ollama_route("/api/embed", handle_ollama_embed),
-    ollama_route("/api/embeddings", handle_ollama_embeddings),
+    pooling_route("/api/embed", handle_ollama_embed, ErrorShape::kOllama),
+    pooling_route("/api/embeddings", handle_ollama_embeddings, ErrorShape::kOllama),
     ollama_route("/api/show", handle_ollama_show),
     ollama_route("/api/tags", handle_ollama_tags),
     ollama_route("/api/ps", handle_ollama_ps),
     ollama_route("/api/version", handle_ollama_version),
-    text_route("/v1/embeddings", Access::kUser, handle_embeddings),
-    text_route("/pooling", Access::kUser, handle_pooling),
-    text_route("/v1/rerank", Access::kUser, handle_rerank),
-    text_route("/v2/rerank", Access::kUser, handle_rerank),
-    text_route("/rerank", Access::kUser, handle_rerank),
-    text_route("/v1/score", Access::kUser, handle_score),
-    text_route("/score", Access::kUser, handle_score),
-    text_route("/classify", Access::kUser, handle_classify),
-    text_route("/v1/classify", Access::kUser, handle_classify),
+    pooling_route("/v1/embeddings", handle_embeddings),
+    pooling_route("/pooling", handle_pooling),
+    pooling_route("/v1/rerank", handle_rerank),
+    pooling_route("/v2/rerank", handle_rerank),
+    pooling_route("/rerank", handle_rerank),
+    pooling_route("/v1/score", handle_score),
+    pooling_route("/score", handle_score),
+    pooling_route("/classify", handle_classify),
+    pooling_route("/v1/classify", handle_classify),
     plain_route("/v1/models", "GET", Access::kUser, handle_models),
     plain_route("/v1/models/*", "GET", Access::kUser, handle_model),
     text_route("/tokenize", Access::kUser, handle_tokenize),
@@ -78,10 +87,13 @@ constexpr Route kRoutes[] = {
     plain_route("/model_info", "GET", Access::kUser, handle_model_info),
     plain_route("/get_server_info", "GET", Access::kUser, handle_server_info),
     plain_route("/server_info", "GET", Access::kUser, handle_server_info),
+    plain_route("/openapi.json", "GET", Access::kUser, handle_openapi),
     plain_route("/version", "GET", Access::kUser, handle_version),
     plain_route("/flush_cache", "GET POST", Access::kAdmin, handle_flush_cache),
     plain_route("/metrics", "GET", Access::kMetrics, handle_metrics),
     plain_route("/", "GET", Access::kOpen, handle_page),
+    Route{"/page/chats", "GET", Access::kUser, false, handle_chats, nullptr},
+    Route{"/page/chats/*", "GET PUT DELETE", Access::kUser, false, handle_chat, nullptr},
     plain_route("/page/*", "GET", Access::kOpen, handle_page),
     plain_route("/health", "GET", Access::kOpen, handle_health),
     plain_route("/ping", "GET POST", Access::kOpen, handle_health),
@@ -207,8 +219,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   if (head.method == "OPTIONS" && (route || head.path == "*")) {
     HttpReply reply;
     reply.status = 204;
-    reply.headers.emplace_back("Allow",
-                               route ? allowed_methods(*route) : "GET, HEAD, POST, OPTIONS");
+    reply.headers.emplace_back(
+        "Allow", route ? allowed_methods(*route) : "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     return reply;
   }
   const auto refuse = [&](const Fault& fault) {
@@ -229,7 +241,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
                         fmt::format("A body with Content-Encoding {} is not read; send it "
                                     "uncompressed, without that header.",
                                     shown_text(*coding))});
-  if (route->needs_body) {
+  const bool puts = head.method == "PUT";
+  if (route->needs_body || puts) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
       return refuse(
           Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
@@ -241,6 +254,13 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
       return refuse(Fault{415, "unsupported_media_type", "",
                           "Send the body as `Content-Type: application/json`."});
   }
+  if (route->is_work && head.use && head.use->account)
+    if (const auto refusal = head.use->account->enter(head.use->place)) {
+      HttpReply reply = refuse(refusal->fault);
+      for (auto& [name, value] : reply.headers)
+        if (name == "Retry-After") value = std::to_string(refusal->retry_after_s);
+      return reply;
+    }
   return std::nullopt;
 }
 
@@ -290,13 +310,32 @@ HttpReply Router::protocol_error(int status, std::string_view code, std::string_
 void Router::ended(const RequestOutcome& outcome) {
   const std::string_view path =
       outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
-  state_.metrics.http_request(path, outcome.method, outcome.status);
+  state_.metrics.http_request(path, outcome.method, outcome.status, outcome.seconds);
   // Scrapes and probes come every few seconds: of GET only refusals are told.
   const bool is_told = outcome.status >= 400 || outcome.method == "POST";
   if (!log_enabled(is_told ? LogLevel::kInfo : LogLevel::kDebug)) return;
-  const std::string line = fmt::format("{} {} {}, {:.1f} ms, request {}", outcome.method, path,
-                                       outcome.status, 1e3 * outcome.seconds, outcome.request_id);
-  is_told ? log_info("{}", line) : log_debug("{}", line);
+  const RequestUse* use = outcome.use;
+  const std::int64_t prompt = use ? use->prompt_tokens.load() : 0;
+  std::string line = fmt::format("{} {} {}, {:.1f} ms", outcome.method, path, outcome.status,
+                                 1e3 * outcome.seconds);
+  Json fields{{"method", outcome.method},
+              {"route", path},
+              {"status", outcome.status},
+              {"duration_ms", std::round(1e4 * outcome.seconds) / 10},
+              {"request_id", outcome.request_id}};
+  if (prompt > 0) {
+    const std::int64_t generated = use->completion_tokens, cached = use->cached_tokens;
+    line += fmt::format(", {} + {} tokens", prompt, generated);
+    fields["prompt_tokens"] = prompt;
+    fields["cached_tokens"] = cached;
+    fields["completion_tokens"] = generated;
+  }
+  if (use && !use->key_name.empty()) {
+    line += fmt::format(", key {}", use->key_name);
+    fields["key"] = use->key_name;
+  }
+  line += fmt::format(", request {}", outcome.request_id);
+  log_record(is_told ? LogLevel::kInfo : LogLevel::kDebug, line, fields);
 }
 
 }  // namespace sluice

@@ -24,6 +24,7 @@ struct Route {
   PlainHandler plain;
   ErrorShape errors = ErrorShape::kOpenAi;
   bool generates = false;  // needs a model that generates text
+  bool is_work = false;    // counts against the limits of its key
 };
 
 std::span<const Route> route_table();

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "base/log.h"
@@ -20,15 +21,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// SIGTERM and SIGINT as a file descriptor, blocked for every thread that starts after this.
+// SIGTERM, SIGINT and SIGHUP as a file descriptor, blocked for every thread that starts after this.
 class Signals {
  public:
-  Signals() {
+  // Without a reload SIGHUP ends the program.
+  explicit Signals(bool has_reload) {
     signal(SIGPIPE, SIG_IGN);
     sigset_t wanted;
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);
     sigaddset(&wanted, SIGINT);
+    if (has_reload) sigaddset(&wanted, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &wanted, &before_);
     fd_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
     check(fd_ >= 0, "signalfd failed");
@@ -40,18 +43,26 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // True when a signal came within the time.
+  // Called by wait() at SIGHUP.
+  void on_reload(std::function<void()> reload) { reload_ = std::move(reload); }
+
+  // True when a signal to end came within the time.
   bool wait(std::chrono::milliseconds timeout) {
     pollfd entry{fd_, POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(timeout.count())) <= 0) return false;
     signalfd_siginfo info;
     if (read(fd_, &info, sizeof info) != sizeof info) return false;
+    if (info.ssi_signo == SIGHUP) {
+      if (reload_) reload_();
+      return false;
+    }
     last_ = static_cast<int>(info.ssi_signo);
     return true;
   }
   int last() const { return last_; }
 
  private:
+  std::function<void()> reload_;
   int last_ = 0;
   int fd_ = -1;
   sigset_t before_;
@@ -70,7 +81,7 @@ void raise_descriptor_limit(int wanted) {
                 limit.rlim_cur, wanted);
 }
 
-void print_summary(const Options& options, const ServedModel& model, int port) {
+void print_summary(const Options& options, const ServedModel& model, int port, bool has_keys) {
   const Engine& engine = *model.engine;
   const EngineStats stats = engine.stats();
   const std::string shown_host =
@@ -96,7 +107,11 @@ void print_summary(const Options& options, const ServedModel& model, int port) {
     log_info("scores of {} label{}", pooling.labels.size(), pooling.labels.size() == 1 ? "" : "s");
   log_info("API {}/v1 (metrics {}/metrics{})", url, url,
            options.no_webui ? "" : fmt::format("; page {}/", url));
-  const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
+  if (has_keys) log_info("keys are needed for the API and for {}/metrics", url);
+  if (!options.admin_socket.empty())
+    log_info("administration: curl --unix-socket {} http://localhost/flush_cache -X POST",
+             options.admin_socket);
+  const std::string key = has_keys ? " -H 'Authorization: Bearer YOUR_KEY'" : "";
   if (model.generates)
     log_info(
         "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
@@ -143,6 +158,16 @@ bool drain(ServerState& state, const HttpServer& http, Signals& signals, double 
   return patient;
 }
 
+// Reads the keys again. A faulty file leaves those of before.
+void reload_keys(KeyPipeline& keys, const std::string& path) {
+  try {
+    const std::size_t count = keys.reload();
+    log_info("{} read again: {} key{}", path, count, count == 1 ? "" : "s");
+  } catch (const Error& error) {
+    log_error("{}; the keys stay as they were", error.message());
+  }
+}
+
 // Serves until a signal; 0, or why the process must end by itself.
 int watch(ServerState& state, Signals& signals, const Options& options) {
   bool stalled_noted = false;
@@ -169,26 +194,28 @@ int watch(ServerState& state, Signals& signals, const Options& options) {
 }  // namespace
 
 int serve(const Options& options, const DownloadObserver& download) {
-  Signals signals;
+  Signals signals(!options.api_key_file.empty());
   ServerLimits limits;
   limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
   limits.max_connections = options.max_connections;
   raise_descriptor_limit(options.max_connections);
   ServerState state(options, limits);
+  signals.on_reload([&] { reload_keys(state.keys, options.api_key_file); });
   Router router(state);
   std::unique_ptr<HttpServer> http;
   try {
     http = std::make_unique<HttpServer>(options.host, options.port, options.io_threads, limits,
                                         router);
+    if (!options.admin_socket.empty()) http->listen_for_admin(options.admin_socket);
   } catch (const Error& e) {
     fmt::print(stderr, "error: {}\n", e.message());
     return exit_code(e.kind());
   }
   if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1" &&
-      options.api_keys.empty())
+      !state.keys.has_users())
     log_warning(
         "listening on {} WITHOUT an API key: anybody who reaches this port may use the model "
-        "(--api-key)",
+        "(--api-key, --api-key-file)",
         options.host);
   http->start();
 
@@ -223,7 +250,7 @@ int serve(const Options& options, const DownloadObserver& download) {
   if (interrupted && !state.model()) {
     // Nothing is being answered yet, and loading cannot be cut short in order.
     log_info("stopped while loading");
-    http->stop();
+    http.reset();
     std::fflush(nullptr);
     _exit(signals.last() == SIGINT ? kInterrupted : 0);
   }
@@ -235,7 +262,7 @@ int serve(const Options& options, const DownloadObserver& download) {
     return loading->exit_status;
   }
 
-  print_summary(options, *state.model(), http->port());
+  print_summary(options, *state.model(), http->port(), state.keys.has_users());
   const int status = interrupted ? 0 : watch(state, signals, options);
   if (status != 0) {
     const auto last = Clock::now() + kShortFarewell;

@@ -122,7 +122,8 @@ TEST(Phases, LoadingServingStalledFailedAndDraining) {
   TestServer server(config);
   server.state->set_progress("loading weights", 0.4);
   for (const Route& route : route_table()) {
-    if (route.plain == handle_page || route.path == "/metrics" || route.path == "/version" ||
+    if (route.plain == handle_page || route.text == handle_chats || route.text == handle_chat ||
+        route.path == "/metrics" || route.path == "/openapi.json" || route.path == "/version" ||
         route.path == "/api/version" || route.path == "/abort_request")
       continue;
     const ClientReply reply = server.call(

@@ -254,6 +254,40 @@ def test_a_key_is_asked_for(browser):
         page.wait_for_function("() => document.querySelector('#card-running .figure').textContent === '0'")
 
 
+def test_chats_on_the_server(browser, tmp_path):
+    """--page-store FILE: another browser with the same key sees the chat, one with another key does not."""
+    def give(page, key):
+        page.wait_for_selector("#key-dialog[open]")
+        page.fill("#key", key)
+        page.get_by_role("button", name="Use the key").click()
+        page.wait_for_selector("#model option", state="attached")
+
+    def chats(page, count):
+        page.wait_for_function("n => document.querySelectorAll('#chat-list li').length === n", arg=count)
+
+    with Server(TINY, "--max-total-tokens", "8192", "--page-store", tmp_path / "chats.db", "--api-key", "one",
+                "--api-key", "two") as guarded:
+        with opened(browser, guarded.url) as page:
+            give(page, "one")
+            settings(page, max_completion_tokens="5")
+            say(page, "Hello")
+            answer = texts(page)
+            page.reload()
+            page.wait_for_selector(".message.assistant")
+            assert texts(page) == answer
+        with opened(browser, guarded.url) as page:
+            give(page, "two")
+            chats(page, 0)
+        with opened(browser, guarded.url) as page:
+            give(page, "one")
+            page.click("#chat-list a")
+            page.wait_for_selector(".message.assistant")
+            assert texts(page) == answer
+            page.click("#chat-list button")
+            chats(page, 0)
+        assert guarded.get("/page/chats", headers={"Authorization": "Bearer one"}).json()["data"] == []
+
+
 def test_the_monitor(page, server):
     server.post("/v1/completions", {"model": "dummy", "prompt": "The capital", "max_tokens": 20, "ignore_eos": True})
     page.click("nav a[href='#monitor']")

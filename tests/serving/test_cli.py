@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -19,12 +20,50 @@ def test_help_and_version():
     assert "serve" in sluice("--help").stdout
     assert "--context-length" in sluice("serve", "--help").stdout
     assert "--api-key" not in sluice("serve", "--help=prefill").stdout
+    short, own, whole = (sluice("serve", flag).stdout for flag in ("-h", "--help", "--help=all"))
+    assert len(short.splitlines()) < 50 and "--context-length" in short and "--help` lists all options" in short
+    assert "--enable-lora" in whole and "--enable-lora" not in own and "--swa-full-tokens-ratio" in own
+    assert "\x1b" not in own
     assert json.loads(sluice("version", "--json").stdout)["name"] == "sluice"
     for word in ("--version", "-v", "-V"):
         assert sluice(word).stdout.startswith("sluice ")
     assert sluice("help", "serve").stdout == sluice("serve", "--help").stdout
     assert sluice("help", "bench").stdout == sluice("bench", "--help").stdout
     assert sluice("chat", "--help").stdout == sluice("run", "--help").stdout
+
+
+def test_options_from_a_file(tmp_path):
+    config = tmp_path / "server.yaml"
+    config.write_text(f"model: {TINY}\nmax_model_len: 512\nmax-total-tokens: 1024\nserved-model-name: [one, two]\ndtype: float32\n")
+    plan = json.loads(sluice("plan", "--config", config, "--json").stdout)
+    assert plan["context_length"] == 512
+    assert sluice("generate", "--config", config, "-p", "Hi", "-n", "2").returncode == 0
+    with Server(TINY, "--config", config, "--max-model-len", "256", log=tmp_path / "log") as server:
+        models = server.get("/v1/models").json()["data"]
+        assert [m["id"] for m in models] == ["one", "two"] and models[0]["max_model_len"] == 256
+    for text, what in [("max-model-length: 5\n", "did you mean `max-model-len`?"), ("port: 70000\n", "server.yaml: --port: 70000"),
+                       ("enable-lora: true\n", "adapters are not served"), ("port: [\n", "server.yaml, line ")]:
+        config.write_text(text)
+        done = sluice("serve", TINY, "--config", config)
+        assert done.returncode == 2 and what in done.stderr, done.stderr
+    assert "/nowhere.yaml" in sluice("serve", TINY, "--config", "/nowhere.yaml").stderr
+
+
+def test_errors_have_colours_in_a_terminal_alone():
+    assert "\x1b" not in sluice("serv").stderr
+
+    def on_a_terminal(**env):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([binary(), "serv"], stderr=theirs, stdout=theirs, env={**os.environ, "TERM": "xterm", **env})
+        process.wait(60)
+        os.close(theirs)
+        text = os.read(ours, 4096).decode()
+        os.close(ours)
+        return text
+
+    shown = on_a_terminal(NO_COLOR="")
+    assert "\x1b[1;31merror:\x1b[0m unknown verb" in shown and "\x1b[36mhint:\x1b[0m did you mean" in shown
+    assert "\x1b" not in on_a_terminal(NO_COLOR="1") and "\x1b" not in on_a_terminal(TERM="dumb")
 
 
 def test_the_model_is_an_argument_of_every_verb():
@@ -35,13 +74,16 @@ def test_the_model_is_an_argument_of_every_verb():
 
 
 def test_a_slip_of_a_path_does_not_ask_the_hub():
-    for slip in ("modles/sluice-tiny", "models/sluice-tin"):
+    for slip in ("modles/sluice-tiny", "models/sluice-tin", "./models/sluice-tin", "sluice-tiny"):
         done = subprocess.run([binary(), "show", slip], capture_output=True, text=True, timeout=60, cwd=TINY.parents[1],
                               env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"})
-        assert done.returncode == 2 and "did you mean models/sluice-tiny?" in done.stderr and "127.0.0.1:9" not in done.stderr
+        assert done.returncode == 2 and "models/sluice-tiny?" in done.stderr and "127.0.0.1:9" not in done.stderr
 
 
 USAGE_ROWS = [
+    (["bench", "serv"], 2, "did you mean sluice bench serve?"),
+    (["run", "What is the capital of France?"], 2, "neither a directory nor a .gguf file here"),
+    (["pull", TINY], 2, "is on this machine's disk"),
     (["serv"], 2, "did you mean sluice serve?"),
     (["zebra"], 2, "verbs: run, serve"),
     (["run", TINY, "a", "--temprature", "0"], 2, "did you mean --temperature?"),

@@ -14,6 +14,7 @@ import urllib.request
 
 import pytest
 
+import rival_panels
 from sluice_server import ROOT, TINY, Server, free_port
 
 FOLDER = ROOT / "deploy" / "grafana"
@@ -72,6 +73,36 @@ def test_metrics_of_all_panels_exist(server):
         assert used, (title, query)
         for name in used:
             assert name in names, (title, name)
+
+
+def series(text):
+    """[(name, labels, value)] of a scrape."""
+    found = re.findall(r"^([\w:]+)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE)
+    return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in found]
+
+
+def test_panels_of_the_rivals_have_their_series(server):
+    def sum_of(scrape, name, **wanted):
+        values = [value for found, labels, value in scrape if found == name
+                  and all(key in labels and expected in (None, labels[key]) for key, expected in wanted.items())]
+        assert values, (name, wanted)
+        return sum(values)
+
+    before = series(server.get("/metrics").body.decode())
+    with under_load(server):
+        time.sleep(5)
+    after = series(server.get("/metrics").body.decode())
+    for name, labels in rival_panels.SERIES:
+        sum_of(after, name, **labels)
+    for name, bounds in rival_panels.HISTOGRAMS.items():
+        assert sum_of(after, name + "_count") > 0 and sum_of(after, name + "_bucket", le="+Inf") > 0, name
+        assert sum_of(after, name + "_sum") > 0, name
+        for bound in bounds:
+            sum_of(after, name + "_bucket", le=bound)
+    names = {name for name, _, _ in before}
+    for name in rival_panels.MOVING:
+        assert name in names and sum_of(after, name) > sum_of(before, name), name
+    assert sum_of(after, "vllm:engine_sleep_state", sleep_state="awake") == 1
 
 
 def test_prometheus_answers_all_panels(server, tmp_path):

@@ -128,6 +128,7 @@ def test_what_can_never_fit_is_refused_with_both_numbers(tmp_path):
     with Server(TINY, *flags, log=tmp_path / "server.log") as small:
         reply = small.post("/generate", {"input_ids": [5] * 400, "sampling_params": {"max_new_tokens": 10}})
         assert reply.status == 400
-        # In pages of 64 tokens: 410 tokens need 7 pages, and there are 4.
-        assert "need 7 pages" in reply.error["message"] and "there are 4" in reply.error["message"]
+        # The context of the model is 8192; that of the server is what its cache holds.
+        assert "400 tokens" in reply.error["message"] and "context of 256" in reply.error["message"]
+        assert small.get("/v1/models").json()["data"][0]["max_model_len"] == 256
         assert small.post("/generate", {"input_ids": [5] * 40, "sampling_params": {"max_new_tokens": 10}}).status == 200

@@ -115,9 +115,13 @@ def test_chat_in_a_terminal(chat, tmp_path):
     assert "temperature is 300; allowed: 0 to 100" in say(chat, "/set temperature 300")
     assert "4 messages" in say(chat, "/show")
     assert "there is no command /nothing" in say(chat, "/nothing")
+    say(chat, "/set temperature 0")
+    assert "5" in say(chat, "/regenerate")
+    assert "4 messages" in say(chat, "/sho\t")
     assert "forgotten" in say(chat, "/clear")
     assert "0 messages" in say(chat, "/show")
-    chat.type("\x1b[A" * 5)  # up, to /set temperature 300
+    assert "there is no message to answer again" in say(chat, "/regenerate")
+    chat.type("\x1b[A" * 9)  # up, to /set temperature 300
     chat.wait_for("/set temperature 300")
     chat.type("\x15/bye\r")  # Ctrl-U deletes the line
     assert chat.status() == 0

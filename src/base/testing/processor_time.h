@@ -39,4 +39,23 @@ inline double processor_slowness() {
   return std::max(1.0, (thread_milliseconds() - begin) / kNominalMilliseconds);
 }
 
+// The processor time of `work` as an idle core would need it, in milliseconds: the least of up to
+// five runs, which end with the first one within `limit`. A run is divided by the slowness of the
+// core around it, the larger of before and after.
+template <typename Work>
+double idle_core_milliseconds(double limit, Work&& work) {
+  constexpr int kRuns = 5;
+  double best = 0, before = processor_slowness();
+  for (int run = 0; run < kRuns; ++run) {
+    const double begin = thread_milliseconds();
+    work();
+    const double spent = thread_milliseconds() - begin, after = processor_slowness();
+    const double idle = spent / std::max(before, after);
+    best = run == 0 ? idle : std::min(best, idle);
+    if (best < limit) break;
+    before = after;
+  }
+  return best;
+}
+
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "cli/bench/synthetic.h"
 
+#include <algorithm>
 #include <random>
 
 #include "base/log.h"
@@ -23,7 +24,8 @@ void fit_options(Options& options, int batch, std::int64_t tokens_each, bool log
   if (!log_level_given) set_log_level(LogLevel::kWarning);
   if (options.max_running_requests == 0) options.max_running_requests = batch;
   // A last page is rarely full.
-  if (options.max_total_tokens == 0) options.max_total_tokens = batch * (tokens_each + 128) * 2;
+  if (options.max_total_tokens == 0)
+    options.max_total_tokens = std::max(batch * (tokens_each + 128) * 2, options.context_length);
 }
 
 }  // namespace sluice

@@ -284,6 +284,17 @@ Result<ChatSession::Reply> ChatSession::say(const std::string& message,
   return reply;
 }
 
+std::string ChatSession::take_back() {
+  std::string message;
+  while (!messages_.empty() && message.empty()) {
+    const Json& last = messages_.back();
+    if (last["role"] == "user" && last["content"].is_string())
+      message = last["content"].get<std::string>();
+    messages_.erase(messages_.size() - 1);
+  }
+  return message;
+}
+
 Json ChatSession::save() const {
   return {{"model", model_->names[0]}, {"settings", settings.json()}, {"messages", messages_}};
 }

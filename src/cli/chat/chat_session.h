@@ -58,6 +58,8 @@ class ChatSession {
                     const std::function<bool()>& stop);
 
   void clear() { messages_ = Json::array(); }
+  // Forgets the last message of the user and what follows, and returns it; empty: there is none.
+  std::string take_back();
   // Messages and settings, as /save writes them. load() throws Error{kBadInput}.
   Json save() const;
   void load(const Json& saved);

@@ -99,6 +99,13 @@ TEST_F(Session, AnswersAndRemembers) {
   ASSERT_TRUE(reply.ok());
   EXPECT_GT(reply->timing.cached_tokens, 0);  // the first turn is there already
 
+  ChatSession again = session();
+  again.load(s.save());
+  EXPECT_EQ(again.take_back(), "What is the sum of 25, 17 and 40?");
+  EXPECT_EQ(again.messages().size(), 2u);
+  EXPECT_EQ(again.take_back(), "What is the capital of France?");
+  EXPECT_EQ(again.take_back(), "");
+
   ChatSession other = session();
   other.load(s.save());
   EXPECT_EQ(other.messages(), s.messages());

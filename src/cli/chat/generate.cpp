@@ -154,9 +154,12 @@ int run_generate(const Arguments& arguments) {
   std::optional<TextStream> stream;
   if (tools.tokenizer != nullptr) stream.emplace(*tools.tokenizer, stop);
   std::string text;
-  const auto show = [&](const std::string& piece) {
+  bool is_begun = !arguments.has("chat");  // a template's empty thought leaves line ends behind
+  const auto show = [&](std::string_view piece) {
     text += piece;
+    while (!is_begun && piece.starts_with('\n')) piece.remove_prefix(1);
     if (json || piece.empty()) return;
+    is_begun = true;
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   };

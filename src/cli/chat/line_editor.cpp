@@ -133,6 +133,8 @@ LineEditor::Event LineEditor::plain(unsigned char byte) {
     case '\r':
     case '\n':
       return Event::kLine;
+    case '\t':
+      return complete();
     case ctrl('a'):
       return move_to(0);
     case ctrl('b'):
@@ -175,6 +177,21 @@ LineEditor::Event LineEditor::plain(unsigned char byte) {
   if (step.kind == Utf8Step::kCharacter) return insert(whole);
   // What cannot begin a character is dropped; its last byte may begin the next one.
   return whole.size() > 1 ? plain(static_cast<unsigned char>(whole.back())) : Event::kNone;
+}
+
+// To the command that the line begins, or as far as all that fit agree; a whole one gets a space.
+LineEditor::Event LineEditor::complete() {
+  if (cursor_ != text_.size() || text_.empty()) return Event::kNone;
+  std::string common;
+  int num_fitting = 0;
+  for (const std::string_view command : commands_) {
+    if (!command.starts_with(text_)) continue;
+    if (num_fitting++ == 0) common = command;
+    const auto differ = std::ranges::mismatch(common, command);
+    common.erase(differ.in1, common.end());
+  }
+  if (num_fitting == 1) common += ' ';
+  return common.size() > text_.size() ? insert(common.substr(text_.size())) : Event::kNone;
 }
 
 LineEditor::Event LineEditor::escape(char byte) {

@@ -2,11 +2,12 @@
 // be tested.
 //
 // Keys: arrows, Home, End, Delete, Backspace; Ctrl-A E B F D H K U W T L P N; Alt-B F D; pasted
-// text may hold newlines. Source of the sequences: ECMA-48 (CSI), xterm's control sequences
-// (bracketed paste).
+// text may hold newlines. Tab completes a command at the start of the line. Source of the
+// sequences: ECMA-48 (CSI), xterm's control sequences (bracketed paste).
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,9 @@ class LineEditor {
     kClear,      // Ctrl-L: clear the screen, then draw
   };
 
-  explicit LineEditor(const LineHistory& history)
-      : history_(history), place_(history.lines().size()) {}
+  // `commands` are what Tab completes; they outlive the editor.
+  explicit LineEditor(const LineHistory& history, std::span<const std::string_view> commands = {})
+      : history_(history), commands_(commands), place_(history.lines().size()) {}
 
   Event push(char byte);
   const std::string& text() const { return text_; }
@@ -53,12 +55,14 @@ class LineEditor {
   Event erase(std::size_t from, std::size_t to);
   Event recall(std::size_t place);
   Event swap_characters();
+  Event complete();
   std::size_t before(std::size_t at) const;  // start of the character before
   std::size_t after(std::size_t at) const;
   std::size_t word_before(std::size_t at) const;
   std::size_t word_after(std::size_t at) const;
 
   const LineHistory& history_;
+  const std::span<const std::string_view> commands_;
   std::size_t place_;     // in the history; its size: the new line
   std::string new_line_;  // what was typed before history was recalled
   std::string text_;

@@ -129,6 +129,23 @@ std::vector<std::string> messages(std::initializer_list<const char*> lines) {
   return out;
 }
 
+TEST(LineEditor, TabCompletesCommands) {
+  constexpr std::string_view kCommands[] = {"/save", "/set", "/show", "/load"};
+  const auto completed = [&](std::string_view keys) {
+    const LineHistory history;
+    LineEditor editor(history, kCommands);
+    type(editor, keys);
+    return editor.text();
+  };
+  EXPECT_EQ(completed("/l\t"), "/load ");
+  EXPECT_EQ(completed("/s\t"), "/s");
+  EXPECT_EQ(completed("/\tl\tfile"), "/load file");
+  EXPECT_EQ(completed("/sh\t"), "/show ");
+  EXPECT_EQ(completed("/x\t"), "/x");
+  EXPECT_EQ(completed("\thello\t"), "hello");
+  EXPECT_EQ(completed("/load\x01\t"), "/load");  // not at the end
+}
+
 TEST(MessageReader, JoinsLines) {
   EXPECT_THAT(messages({"one", "two"}), ElementsAre("one", "two"));
   EXPECT_THAT(messages({"one\\", "two\\", "three", "four"}),

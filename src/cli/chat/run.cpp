@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <iostream>
 
@@ -10,11 +11,13 @@
 #include "cli/chat/chat_session.h"
 #include "cli/chat/grammar_flags.h"
 #include "cli/chat/terminal.h"
+#include "cli/colours.h"
 #include "cli/download_bars.h"
 #include "cli/files.h"
 #include "cli/models/model_files.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "hub/resolve.h"
 #include "server/serve.h"
 
 namespace sluice {
@@ -28,6 +31,7 @@ constexpr std::string_view kHelp =
     "                  think (on, off); the value `default` takes it back; also /set verbose "
     "on|off\n"
     "/show             the model, what is set, and how long the conversation is\n"
+    "/regenerate       answers the last message again\n"
     "/clear            forgets the conversation\n"
     "/save FILE        writes conversation and settings\n"
     "/load FILE        reads them back\n"
@@ -35,6 +39,9 @@ constexpr std::string_view kHelp =
     "\n"
     "\"\"\" opens and closes a message of several lines; \\ at the end of a line continues it.\n"
     "Ctrl-C stops an answer.\n";
+
+constexpr std::string_view kCommands[] = {"/bye",  "/clear",      "/exit", "/help", "/load",
+                                          "/quit", "/regenerate", "/save", "/set",  "/show"};
 
 // Prints an answer as it comes. On a terminal thinking is dim, or between marks where there is no
 // colour; elsewhere the answer alone is printed.
@@ -122,6 +129,7 @@ class Chat {
     TerminalReader reader;
     const std::string path = keep_history ? history_path() : "";
     load_history(path, reader.history);
+    reader.commands = kCommands;
     fmt::print("{}; /help lists the commands\n", session_.model().names[0]);
     const int status = read_messages(reader);
     if (keep_history && !save_history(path, reader.history))
@@ -192,6 +200,10 @@ class Chat {
         change(rest);
       } else if (name == "/show") {
         show();
+      } else if (name == "/regenerate") {
+        const std::string message = session_.take_back();
+        require(!message.empty(), "there is no message to answer again");
+        say(message);
       } else if (name == "/clear") {
         session_.clear();
         fmt::print("the conversation is forgotten\n");
@@ -268,6 +280,8 @@ int run_chat(const Arguments& arguments) {
   Arguments one = arguments;
   if (one.positional.size() > 1) one.positional.resize(1);
   Options options = model_options(one);
+  // A prompt in the place of the model is told before another one is waited for.
+  if (!std::filesystem::exists(options.model)) parse_model_name(options.model, "");
   const bool prompted = arguments.positional.size() > 1;
   const bool piped = isatty(STDIN_FILENO) == 0;
   std::string prompt = prompted ? arguments.positional[1] : "";

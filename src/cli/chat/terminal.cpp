@@ -30,11 +30,6 @@ std::string environment(const char* name) {
 
 }  // namespace
 
-bool may_colour(int descriptor) {
-  return isatty(descriptor) != 0 && environment("NO_COLOR").empty() &&
-         environment("TERM") != "dumb";
-}
-
 std::string harmless(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -98,7 +93,7 @@ void TerminalReader::set_keys(bool signals) {
 
 TerminalReader::End TerminalReader::read(std::string_view prompt, std::string& line) {
   set_keys(false);
-  LineEditor editor(history);
+  LineEditor editor(history, commands);
   int row = 0;
   const auto draw = [&] {
     write_out(

@@ -11,9 +11,6 @@
 
 namespace sluice {
 
-// Whether what goes to `descriptor` may be coloured: a terminal, no NO_COLOR, and not TERM=dumb.
-bool may_colour(int descriptor);
-
 // Text from a model as a terminal may have it: control characters but newline and tab, which could
 // move the cursor or change settings, are shown as ^[ and the like (those from U+0080 to U+009F as
 // ?). `text` holds whole characters.
@@ -49,6 +46,7 @@ class TerminalReader {
   End read(std::string_view prompt, std::string& line);
 
   LineHistory history;
+  std::span<const std::string_view> commands;  // what Tab completes
 
  private:
   void set_keys(bool signals);

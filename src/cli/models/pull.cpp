@@ -1,10 +1,12 @@
 // `sluice pull`: brings a model of the hub into the cache, or up to date.
 #include <chrono>
+#include <filesystem>
 
 #include "checkpoint/files/weight_choice.h"
 #include "cli/download_bars.h"
 #include "cli/verbs.h"
 #include "hub/file_choice.h"
+#include "hub/resolve.h"
 #include "runtime/memory_plan.h"
 
 namespace sluice {
@@ -14,8 +16,13 @@ int run_pull(const Arguments& arguments) {
     throw UsageError(
         "no model was named",
         "sluice pull ORG/NAME, with :TAG for one of several GGUF files and @REVISION or not");
+  const std::string& model = arguments.positional[0];
+  if (model.find('@') == std::string::npos && std::filesystem::exists(model))
+    throw UsageError(fmt::format("{} is on this machine's disk, so nothing is downloaded", model),
+                     fmt::format("for the hub's model write {}@main", model));
+  refuse_slip(model, fmt::format("the hub is not asked for {}", model));
   PullRequest request;
-  request.name = parse_model_name(arguments.positional[0], arguments.get("revision"));
+  request.name = parse_model_name(model, arguments.get("revision"));
   request.load_format = arguments.get("load-format", "auto");
   formats_of(request.load_format);  // refused before the network is asked
   for (const auto& [flag, globs] :

@@ -272,7 +272,8 @@ ModeRun run_mode(const VerifyMode& mode, Options options, const GoldenFile& gold
   if (mode.kind == VerifyMode::kMixed)
     options.chunked_prefill_size = golden.chat_records ? kMixedChunkLong : kMixedChunk;
   if (mode.threads > 0) options.threads = mode.threads;
-  if (options.max_total_tokens == 0) options.max_total_tokens = tokens_needed(golden);
+  if (options.max_total_tokens == 0)
+    options.max_total_tokens = std::max(tokens_needed(golden), options.context_length);
   const std::unique_ptr<Engine> engine = Engine::create(options);
 
   ModeRun out;

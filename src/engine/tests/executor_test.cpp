@@ -198,7 +198,7 @@ TEST_P(Ranks, AKilledProcessEndsTheStepsOfAll) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kFatal) << error.what();
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_NE(two.failure().find("rank 1 (process "), std::string::npos) << two.failure();
 }
 

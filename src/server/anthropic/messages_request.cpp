@@ -131,4 +131,8 @@ Result<MessagesRequest> read_messages_request(const Json& body, bool is_counting
   return out;
 }
 
+std::span<const ProtocolField> messages_fields() {
+  return kFields;
+}
+
 }  // namespace sluice

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,8 @@ Result<MessagesRequest> read_messages_request(const Json& body, bool is_counting
 std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& out);
 // tools and tool_choice.
 std::optional<Fault> read_anthropic_tools(const Json& body, MessagesRequest& out);
+
+// The fields of these requests, for /openapi.json.
+std::span<const ProtocolField> messages_fields();
 
 }  // namespace sluice

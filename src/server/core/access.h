@@ -4,40 +4,71 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "server/core/key_file.h"
 #include "server/http/http.h"
 
 namespace sluice {
 
 enum class Access : std::uint8_t {
   kOpen,     // anybody
-  kUser,     // an API key or the admin key, where keys are configured
-  kAdmin,    // the admin key; without any key configured, callers on this machine
+  kUser,     // any key, where keys are configured
+  kAdmin,    // the admin socket, or a key of that role; see authorize()
   kMetrics,  // as kUser
 };
 
-// Keys are kept and compared as 256-bit digests, in constant time. Immutable; any thread.
+// The keys of the server: of users, of a file (key_file.h) and of administration. Kept and
+// compared as SHA-256 digests, in constant time. Any thread.
 class KeyPipeline {
  public:
-  KeyPipeline(const std::vector<std::string>& api_keys, const std::string& admin_key);
+  struct Sources {
+    std::vector<std::string> api_keys;
+    std::string admin_key;
+    std::string key_file;           // empty: none
+    bool has_admin_socket = false;  // then administration is over that socket alone
+  };
+  // Error{kBadInput}: the file of keys is faulty.
+  explicit KeyPipeline(Sources sources);
 
-  bool has_keys() const { return !api_.empty() || admin_.has_value(); }
-  // Sets head.key_id (0 without keys) and head.admin; a fault (401, 403) says why the caller may
-  // not.
+  // Whether callers need a key, beyond that of the administrative routes.
+  bool has_users() const;
+  // Reads the file of keys again: the number of its keys. Error{kBadInput}: it is faulty, and the
+  // keys stay as they were. Without a file nothing happens.
+  std::size_t reload();
+
+  // Sets head.key_id (0 without keys), owner, admin and use; a fault (401, 403) says why the caller
+  // may not. Administration is open to callers on the admin socket, and where the server has none
+  // to keys of that role, or without any keys to callers on this machine.
   std::optional<Fault> authorize(Access access, HttpRequest& head) const;
 
  private:
-  using Digest = std::array<std::uint64_t, 4>;
-  Digest digest(std::string_view key) const;
+  struct Entry {
+    std::array<std::uint64_t, 4> digest;
+    std::string name, owner;
+    std::uint64_t id = 0;
+    bool is_admin = false;
+    std::shared_ptr<KeyAccount> account;
+  };
+  struct KeySet {
+    std::vector<Entry> entries;
+    bool has_users = false, has_admins = false;
+  };
+  std::shared_ptr<const KeySet> make_keys(const std::vector<ApiKey>& file_keys);
+  std::shared_ptr<const KeySet> keys() const;
 
-  std::array<std::uint64_t, 8> secret_;  // of this process: digests say nothing to an observer
-  std::vector<Digest> api_;
-  std::optional<Digest> admin_;
+  const Sources sources_;
+  const std::uint64_t secret_;  // of this process: ids say nothing to an observer
+  mutable std::mutex mutex_;
+  std::shared_ptr<const KeySet> keys_;                           // guarded by mutex_
+  std::map<std::string, std::shared_ptr<KeyAccount>> accounts_;  // by owner; guarded by mutex_
 };
 
 }  // namespace sluice

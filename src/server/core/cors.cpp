@@ -51,7 +51,7 @@ CorsPolicy::CorsPolicy(const Options& options) : credentials_(options.allow_cred
     else
       origins_.push_back(lower(origin));
   }
-  methods_ = lists(options.allowed_methods, "*") ? "GET, HEAD, POST, OPTIONS"
+  methods_ = lists(options.allowed_methods, "*") ? "GET, HEAD, POST, PUT, DELETE, OPTIONS"
                                                  : joined(options.allowed_methods);
   if (!lists(options.allowed_headers, "*")) headers_ = joined(options.allowed_headers);
 }

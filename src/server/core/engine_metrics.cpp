@@ -272,6 +272,13 @@ void add_vllm_metrics(const Labels& labels, const EngineStats& stats,
                              {{"local_compute", double(stats.prompt_tokens) - reused},
                               {"local_cache_hit", reused},
                               {"external_kv_transfer", 0}}));
+  out.push_back(split_family("vllm:prompt_tokens_cached_by_source_total",
+                             "Prompt tokens that were not computed, by what held them", true,
+                             labels, "source", {{"device", reused}}));
+  // The engine never sleeps; boards show one without this figure as down.
+  out.push_back(split_family("vllm:engine_sleep_state", "Whether the engine is awake", false,
+                             labels, "sleep_state",
+                             {{"awake", 1}, {"weights_offloaded", 0}, {"discard_all", 0}}));
   out.push_back(split_family("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason",
                              false, labels, "reason",
                              {{"capacity", double(stats.queued)}, {"deferred", 0}}));
@@ -296,6 +303,13 @@ void add_own_metrics(const Labels& labels, const EngineStats& stats,
   out.push_back(kv_pages_family(labels, stats));
 }
 
+void add_figure(const ServerFigure& figure, std::vector<prometheus::MetricFamily>& out) {
+  using prometheus::MetricType;
+  out.push_back(process_metric(figure.name, figure.help,
+                               figure.is_counter ? MetricType::Counter : MetricType::Gauge,
+                               figure.value));
+}
+
 void add_process_metrics(std::vector<prometheus::MetricFamily>& out) {
   using prometheus::MetricType;
   std::int64_t total_pages = 0, resident_pages = 0;
@@ -312,6 +326,10 @@ void add_process_metrics(std::vector<prometheus::MetricFamily>& out) {
   if (!failed)
     out.push_back(process_metric("process_open_fds", "Open files and sockets", MetricType::Gauge,
                                  double(std::distance(begin(files), end(files)))));
+  rlimit most{};
+  if (getrlimit(RLIMIT_NOFILE, &most) == 0)
+    out.push_back(process_metric("process_max_fds", "The most files and sockets that may be open",
+                                 MetricType::Gauge, double(most.rlim_cur)));
   static const double kStarted =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   out.push_back(process_metric("process_start_time_seconds", "When the server began, since 1970",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/core/metrics.h"
 
 namespace sluice {
 
@@ -21,6 +22,7 @@ void add_vllm_metrics(const MetricLabels& labels, const EngineStats& stats,
 // `sluice:*`
 void add_own_metrics(const MetricLabels& labels, const EngineStats& stats,
                      std::vector<prometheus::MetricFamily>& out);
+void add_figure(const ServerFigure& figure, std::vector<prometheus::MetricFamily>& out);
 // `process_*`
 void add_process_metrics(std::vector<prometheus::MetricFamily>& out);
 

@@ -51,12 +51,16 @@ constexpr std::string_view kCodes[] = {
     "grammar_mismatch",  // constrained output
     "invalid_api_key",
     "missing_api_key",
-    "admin_only",  // access
+    "admin_only",
+    "rate_limit_exceeded",  // access
     "model_not_found",
     "not_found",
     "method_not_allowed",
     "origin_not_allowed",
     "response_not_found",
+    "chat_not_found",
+    "store_full",
+    "store_unavailable",
     "unsupported_task",
     "request_not_found",  // routes
     "bad_request",

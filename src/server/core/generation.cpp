@@ -6,6 +6,9 @@
 #include "base/json.h"
 #include "base/trace.h"
 #include "server/core/errors.h"
+#include "server/core/key_account.h"
+#include "server/core/request_spans.h"
+#include "telemetry/span_exporter.h"
 
 namespace sluice {
 namespace {
@@ -16,6 +19,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMaxHeldBytes = 512 << 10;
 // An upper guess of the JSON of one log-probability entry.
 constexpr std::size_t kLogprobBytes = 128;
+
+Clock::time_point after(Clock::time_point from, double seconds) {
+  return from + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -81,6 +88,8 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
       responder_(std::move(responder)),
       key_id_(request.key_id),
       request_id_(request.request_id),
+      use_(request.use),
+      span_(state.spans ? begin_span(request) : nullptr),
       plan_(std::move(plan)) {
   totals_.arrival = request.arrival;
   const std::size_t num_indices = plan_.prompts.size() * plan_.request.num_choices;
@@ -132,6 +141,7 @@ void Generation::start() {
     }
     ids_.push_back(*id);
   }
+  if (use_ && use_->account) use_->account->charge(totals_.total_prompt());
   responder_->post([self] { self->begin(); });
 }
 
@@ -203,6 +213,7 @@ void Generation::on_event(int prompt, Event&& event) {
                                static_cast<int>(event.tokens.size()));
     }
     choice.last_token = now;
+    if (use_ && use_->account) use_->account->charge(std::ssize(event.tokens));
   }
 
   ChoiceUpdate update;
@@ -326,6 +337,11 @@ void Generation::abort_engine() {
 void Generation::over(std::string_view reason) {
   over_ = true;
   state_.remove(plan_.rid, this);
+  if (use_) {
+    use_->prompt_tokens = totals_.total_prompt();
+    use_->cached_tokens = totals_.total_cached();
+    use_->completion_tokens = totals_.total_completion();
+  }
   const int n = plan_.request.num_choices;
   for (std::size_t prompt = 0; prompt < totals_.prompt_tokens.size(); ++prompt) {
     int most = 0;
@@ -341,6 +357,7 @@ void Generation::over(std::string_view reason) {
     if (open && reason == "abort" && !client_aborted_) state_.metrics.prompt_aborted();
   }
   if (state_.trace) trace_end(reason);
+  if (span_) export_span(reason);
 }
 
 void Generation::count_finished(int index, std::string_view reason) {
@@ -363,10 +380,6 @@ void Generation::count_finished(int index, std::string_view reason) {
 }
 
 void Generation::trace_end(std::string_view reason) const {
-  const auto after = [](Clock::time_point from, double seconds) {
-    return from +
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  };
   TracedRequest request;
   request.id = plan_.rid;
   request.arrival = totals_.arrival;
@@ -380,6 +393,30 @@ void Generation::trace_end(std::string_view reason) const {
                                 {"completion_tokens", totals_.total_completion()}});
   state_.trace->request(request);
   state_.trace->flush();
+}
+
+void Generation::export_span(std::string_view reason) {
+  RequestSpan& span = *span_;
+  const SamplingParams& params = plan_.request.params;
+  span.model = model_->names[0];
+  span.submitted = submitted_;
+  if (totals_.queue_s > 0) span.planned = after(submitted_, totals_.queue_s);
+  if (first_token_s_ > 0) span.first_token = after(totals_.arrival, first_token_s_);
+  double last_token_s = 0;
+  for (const Choice& choice : choices_) last_token_s = std::max(last_token_s, choice.last_token_s);
+  if (last_token_s > 0) span.last_token = after(totals_.arrival, last_token_s);
+  span.end = Clock::now();
+  span.finish = reason;
+  span.num_choices = plan_.request.num_choices;
+  span.num_sequences = static_cast<int>(choices_.size());
+  span.prompt_tokens = totals_.total_prompt();
+  span.cached_tokens = totals_.total_cached();
+  span.completion_tokens = totals_.total_completion();
+  if (plan_.request.max_new_tokens >= 0) span.max_tokens = plan_.request.max_new_tokens;
+  span.temperature = params.temperature;
+  span.top_p = params.top_p;
+  span.top_k = params.top_k;
+  state_.spans->add(std::move(span));
 }
 
 }  // namespace sluice

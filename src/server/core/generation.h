@@ -23,6 +23,8 @@
 
 namespace sluice {
 
+struct RequestSpan;
+
 // What one engine event means for one choice. Choices are numbered through all prompts: index =
 // prompt * n + choice.
 struct ChoiceUpdate {
@@ -124,12 +126,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void over(std::string_view reason);
   void count_finished(int index, std::string_view reason);
   void trace_end(std::string_view reason) const;
+  void export_span(std::string_view reason);
 
   ServerState& state_;
   const ServedModel* const model_;
   const std::shared_ptr<Responder> responder_;
   const std::uint64_t key_id_;
   const std::string request_id_;
+  const std::shared_ptr<RequestUse> use_;    // null: nobody counts
+  const std::shared_ptr<RequestSpan> span_;  // null: no collector wants it
   GenerationPlan plan_;
   std::vector<std::uint64_t> ids_;  // written before begin()
   // I/O thread from here on.

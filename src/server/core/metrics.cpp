@@ -36,6 +36,7 @@ const Buckets kSglangTokens = {100,   300,   500,   700,   1000,  1500,  2000,  
                                15000, 20000, 22000, 25000, 30000, 35000, 40000};
 const Buckets kVllmChoices = {1, 2, 5, 10, 20};
 const Buckets kVllmPhase = kVllmTotal;
+const Buckets kHttpSeconds = {.1, .5, 1};  // those of the rivals' instrumentation
 
 }  // namespace
 
@@ -46,6 +47,7 @@ struct ServerMetrics::Impl {
   prometheus::Registry registry;
   Counters* http = nullptr;        // by class of status, as the rivals count
   Counters* http_exact = nullptr;  // by status
+  prometheus::Family<Histogram>* http_seconds = nullptr;
   Labels sglang_labels, vllm_labels;
   // Those of both namings.
   std::vector<Histogram*> first_token, total, queue, prompt_tokens, generated_tokens;
@@ -77,9 +79,38 @@ ServerMetrics::ServerMetrics() : impl_(std::make_unique<Impl>()) {
   impl_->http_exact =
       impl_->counters("sluice:http_requests_total",
                       "Requests by route, method and status; 499: the client left first");
+  impl_->http_seconds = &prometheus::BuildHistogram()
+                             .Name("http_request_duration_seconds")
+                             .Help("From the request's first byte to the answer's last")
+                             .Register(impl_->registry);
 }
 
 ServerMetrics::~ServerMetrics() = default;
+
+namespace {
+
+// Bounds of buckets as the rivals write them, who are asked for by text: le="1.0".
+std::string with_decimal_bounds(const std::string& text) {
+  constexpr std::string_view kLabel = "le=\"";
+  std::string out;
+  out.reserve(text.size() + text.size() / 16);
+  std::size_t copied = 0;
+  for (std::size_t at = text.find(kLabel); at != std::string::npos; at = text.find(kLabel, at)) {
+    at += kLabel.size();
+    const std::size_t end = std::min(text.find('"', at), text.size());
+    const std::string_view bound = std::string_view(text).substr(at, end - at);
+    const bool is_label =
+        text[at - kLabel.size() - 1] == ',' || text[at - kLabel.size() - 1] == '{';
+    if (!is_label || bound.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    out.append(text, copied, end - copied);
+    out += ".0";
+    copied = end;
+  }
+  out.append(text, copied);
+  return out;
+}
+
+}  // namespace
 
 void ServerMetrics::Impl::register_sglang() {
   const auto histogram_of = [&](const char* name, const char* help, const Buckets& buckets) {
@@ -180,8 +211,10 @@ void ServerMetrics::set_engine(const Engine& engine) {
   gauge("page_size", "KV tokens of a page", kPageSize);
 }
 
-void ServerMetrics::http_request(std::string_view handler, std::string_view method, int status) {
-  static constexpr std::string_view kMethods[] = {"GET", "POST", "DELETE", "HEAD", "OPTIONS"};
+void ServerMetrics::http_request(std::string_view handler, std::string_view method, int status,
+                                 double seconds) {
+  static constexpr std::string_view kMethods[] = {"GET",    "POST", "PUT",
+                                                  "DELETE", "HEAD", "OPTIONS"};
   const bool known =
       std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
   Labels labels = {{"handler", std::string(handler)},
@@ -190,6 +223,8 @@ void ServerMetrics::http_request(std::string_view handler, std::string_view meth
   impl_->http_exact->Add(labels).Increment();
   labels["status"] = std::to_string(status / 100) + "xx";
   impl_->http->Add(labels).Increment();
+  labels.erase("status");
+  impl_->http_seconds->Add(labels, kHttpSeconds).Observe(seconds);
 }
 
 void ServerMetrics::first_token(double seconds) {
@@ -241,15 +276,17 @@ void ServerMetrics::prompt_aborted() {
   if (impl_->sglang) impl_->sglang_aborted->Increment();
 }
 
-std::string ServerMetrics::text(const EngineStats* stats) const {
+std::string ServerMetrics::text(const EngineStats* stats,
+                                std::span<const ServerFigure> more) const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   if (stats) {
     if (impl_->sglang) add_sglang_metrics(impl_->sglang_labels, *stats, families);
     if (impl_->vllm) add_vllm_metrics(impl_->vllm_labels, *stats, families);
     add_own_metrics({{"model_name", impl_->vllm_labels.at("model_name")}}, *stats, families);
   }
+  for (const ServerFigure& figure : more) add_figure(figure, families);
   add_process_metrics(families);
-  return prometheus::TextSerializer().Serialize(families);
+  return with_decimal_bounds(prometheus::TextSerializer().Serialize(families));
 }
 
 }  // namespace sluice

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,14 @@
 #include "engine/engine.h"
 
 namespace sluice {
+
+// A figure that something else counts.
+struct ServerFigure {
+  const char* name;
+  const char* help;
+  bool is_counter;
+  double value;
+};
 
 class ServerMetrics {
  public:
@@ -41,7 +50,7 @@ class ServerMetrics {
   void set_model(const std::string& model_name, const std::string& compat);
   // What does not change, behind set_model().
   void set_engine(const Engine& engine);
-  void http_request(std::string_view handler, std::string_view method, int status);
+  void http_request(std::string_view handler, std::string_view method, int status, double seconds);
   // Of a choice.
   void first_token(double seconds);
   // `count` tokens of a choice came `seconds` after the ones before them.
@@ -51,8 +60,9 @@ class ServerMetrics {
   void prompt_finished(int num_choices, int longest);
   // The client left, or asked for the end of a prompt.
   void prompt_aborted();
-  // Prometheus text, with the engine's counters as they are now (null: no engine yet).
-  std::string text(const EngineStats* stats) const;
+  // Prometheus text, with the engine's counters as they are now (null: no engine yet) and more
+  // figures of our own.
+  std::string text(const EngineStats* stats, std::span<const ServerFigure> more = {}) const;
 
  private:
   struct Impl;

@@ -4,6 +4,8 @@
 
 #include "base/hash.h"
 #include "server/http/request_id.h"
+#include "storage/chat_store.h"
+#include "telemetry/span_exporter.h"
 
 namespace sluice {
 namespace {
@@ -11,6 +13,35 @@ namespace {
 // Without a completed step for so long, with work queued, a server is not ready (G8).
 constexpr double kStallSeconds = 10;
 constexpr int kTextThreads = 2;
+
+// The bounds of the options belong to the file where there is one, else to memory.
+std::shared_ptr<ResponseStore> make_response_store(const Options& options) {
+  const auto bound = [](auto& limit, std::int64_t asked) {
+    if (asked > 0) limit = static_cast<std::remove_reference_t<decltype(limit)>>(asked);
+  };
+  ResponseStore::Limits memory;
+  ResponseFile::Limits file;
+  const std::int64_t bytes = options.response_store_max_bytes,
+                     entries = options.response_store_max_entries;
+  if (options.response_store.empty()) {
+    bound(memory.max_bytes, bytes);
+    bound(memory.max_responses, entries);
+    return std::make_shared<ResponseStore>(memory);
+  }
+  bound(file.max_bytes, bytes);
+  bound(file.max_responses, entries);
+  return std::make_shared<ResponseStore>(memory, options.response_store, file);
+}
+
+std::shared_ptr<ChatStore> make_chat_store(const Options& options) {
+  if (options.page_store.empty() || options.page_store == "browser") return nullptr;
+  return std::make_shared<ChatStore>(options.page_store, ChatStore::Limits{});
+}
+
+std::shared_ptr<SpanExporter> make_exporter(const Options& options) {
+  if (options.otlp_traces_endpoint.empty()) return nullptr;
+  return std::make_shared<SpanExporter>(read_export_settings(options.otlp_traces_endpoint));
+}
 
 }  // namespace
 
@@ -24,10 +55,14 @@ bool ServedModel::serves(std::string_view name) const {
 ServerState::ServerState(const Options& server_options, const ServerLimits& server_limits)
     : options(server_options),
       limits(server_limits),
-      keys(server_options.api_keys, server_options.admin_api_key),
+      keys({server_options.api_keys, server_options.admin_api_key, server_options.api_key_file,
+            !server_options.admin_socket.empty()}),
       cors(server_options),
       started(std::chrono::steady_clock::now()),
       trace(server_options.trace.empty() ? nullptr : std::make_shared<Trace>(server_options.trace)),
+      responses(make_response_store(server_options)),
+      chats(make_chat_store(server_options)),
+      spans(make_exporter(server_options)),
       text_pool(kTextThreads) {}
 
 void ServerState::set_progress(const std::string& step, double fraction) {

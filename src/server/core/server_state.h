@@ -17,17 +17,19 @@
 #include "server/core/access.h"
 #include "server/core/cors.h"
 #include "server/core/metrics.h"
-#include "server/core/response_store.h"
 #include "server/core/text_pool.h"
 #include "server/http/http.h"
+#include "storage/response_store.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace sluice {
 
+class ChatStore;
 class ChatTemplate;
 class Grammars;
 class Generation;
 struct PoolingModel;
+class SpanExporter;
 
 // A model that can be served. Immutable once attached.
 struct ServedModel {
@@ -55,7 +57,7 @@ enum class ServerPhase : std::uint8_t { kLoading, kServing, kDraining, kFailed }
 
 class ServerState {
  public:
-  // Opens the file of --trace. Error{kBadInput} when it cannot be written.
+  // Opens the files of traces, keys, responses and chats. Error{kBadInput} when one cannot be used.
   ServerState(const Options& options, const ServerLimits& limits);
 
   // Start-up: what is being done, for the 503 that is answered meanwhile. Any thread.
@@ -89,13 +91,15 @@ class ServerState {
 
   const Options options;
   const ServerLimits limits;
-  const KeyPipeline keys;
+  KeyPipeline keys;
   const CorsPolicy cors;
   const std::chrono::steady_clock::time_point started;
   const std::shared_ptr<Trace> trace;  // null without --trace
   ServerMetrics metrics;
   // Generations write to it when they end, which may be after this is gone.
-  const std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>();
+  const std::shared_ptr<ResponseStore> responses;
+  const std::shared_ptr<ChatStore> chats;     // null: the page's chats are in the browser
+  const std::shared_ptr<SpanExporter> spans;  // null without --otlp-traces-endpoint
 
  private:
   struct Entry {

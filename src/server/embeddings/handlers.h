@@ -1,7 +1,10 @@
 // The routes of vectors and scores (docs/embeddings.md).
 #pragma once
 
+#include <span>
+
 #include "server/api/handlers.h"
+#include "server/api/protocol_fields.h"
 
 namespace sluice {
 
@@ -26,5 +29,13 @@ std::optional<Fault> handle_score(ServerState&, const HttpRequest&,
 // POST /classify: vLLM's.
 std::optional<Fault> handle_classify(ServerState&, const HttpRequest&,
                                      const std::shared_ptr<Responder>&);
+
+// The fields of these requests, for /openapi.json.
+std::span<const ProtocolField> embeddings_fields();
+std::span<const ProtocolField> rerank_fields();
+std::span<const ProtocolField> score_fields();
+std::span<const ProtocolField> classify_fields();
+std::span<const ProtocolField> ollama_embed_fields();
+std::span<const ProtocolField> ollama_embeddings_fields();
 
 }  // namespace sluice

@@ -100,4 +100,12 @@ std::optional<Fault> handle_ollama_embeddings(ServerState& state, const HttpRequ
   return run(state, request, responder, true);
 }
 
+std::span<const ProtocolField> ollama_embed_fields() {
+  return kEmbedFields;
+}
+
+std::span<const ProtocolField> ollama_embeddings_fields() {
+  return kEmbeddingsFields;
+}
+
 }  // namespace sluice

@@ -164,4 +164,8 @@ std::optional<Fault> handle_pooling(ServerState& state, const HttpRequest& reque
   return run(state, request, responder, true);
 }
 
+std::span<const ProtocolField> embeddings_fields() {
+  return kFields;
+}
+
 }  // namespace sluice

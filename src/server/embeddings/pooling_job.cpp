@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/core/key_account.h"
 
 namespace sluice {
 namespace {
@@ -19,6 +20,7 @@ PoolingJob::PoolingJob(ServerState& state, const ServedModel* model, const HttpR
       model_(model),
       responder_(std::move(responder)),
       request_id_(request.request_id),
+      use_(request.use),
       arrival_(request.arrival),
       plan_(std::move(plan)) {
   vectors_.rows.resize(plan_.inputs.size());
@@ -27,9 +29,11 @@ PoolingJob::PoolingJob(ServerState& state, const ServedModel* model, const HttpR
     sizes_.push_back(input.ids.size());
     vectors_.prompt_tokens += static_cast<std::int64_t>(input.ids.size());
   }
+  if (use_) use_->prompt_tokens = vectors_.prompt_tokens;
 }
 
 void PoolingJob::start() {
+  if (use_ && use_->account) use_->account->charge(vectors_.prompt_tokens);
   responder_->post([self = shared_from_this()] { self->begin(); });
 }
 

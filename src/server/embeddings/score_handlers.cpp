@@ -242,4 +242,16 @@ std::optional<Fault> handle_classify(ServerState& state, const HttpRequest& requ
   return std::nullopt;
 }
 
+std::span<const ProtocolField> rerank_fields() {
+  return kRerankFields;
+}
+
+std::span<const ProtocolField> score_fields() {
+  return kScoreFields;
+}
+
+std::span<const ProtocolField> classify_fields() {
+  return kClassifyFields;
+}
+
 }  // namespace sluice

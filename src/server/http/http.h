@@ -5,6 +5,7 @@
 // or a stream of events.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,16 +22,38 @@ namespace sluice {
 inline constexpr std::size_t kNoRoute = static_cast<std::size_t>(-1);
 using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
+class KeyAccount;
+
+// What one request uses, and for whom. Its connection, its handler and the log share it. Any
+// thread.
+struct RequestUse {
+  // Written before the handler sees the request.
+  std::string key_name;                 // of the key that it came with; empty: none was needed
+  std::shared_ptr<KeyAccount> account;  // null: nobody counts
+  std::shared_ptr<void> place;          // among the concurrent requests of its key
+  // Written by the handler, read when the answer is over.
+  std::atomic<std::int64_t> prompt_tokens{0}, cached_tokens{0}, completion_tokens{0};
+};
+
+// Where a connection comes from.
+enum class Peer : std::uint8_t {
+  kRemote,       // another machine
+  kThisMachine,  // a loopback address
+  kAdminSocket,  // the socket of --admin-socket
+};
+
 struct HttpRequest {
   std::string method;
   std::string path;    // without the query, percent escapes decoded; `*` of `OPTIONS *`
   std::string query;   // after `?`, as sent
   HeaderList headers;  // names in lower case
   std::string body;
-  std::string request_id;            // x-request-id, echoed or made
-  std::uint64_t key_id = 0;          // of the key that authenticated it; 0: none was needed
-  bool admin = false;                // it was the admin key
-  bool from_this_machine = false;    // the peer's address is a loopback one
+  std::string request_id;    // x-request-id, echoed or made
+  std::uint64_t key_id = 0;  // of the key that authenticated it; 0: none was needed
+  std::string owner;         // whose it is, the same in every run; empty: nobody's
+  bool admin = false;        // the caller may administrate
+  Peer peer = Peer::kRemote;
+  std::shared_ptr<RequestUse> use;   // null before it is admitted
   std::size_t route = kNoRoute;      // index in the route table
   std::shared_ptr<void> body_lease;  // gives the body's bytes back to the server's budget
   std::chrono::steady_clock::time_point arrival{};
@@ -93,12 +116,13 @@ struct RequestOutcome {
   std::string_view request_id;
   int status = 0;  // 499: the client left first
   double seconds = 0;
+  const RequestUse* use = nullptr;  // null: it was not admitted
 };
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  // The head is complete. A reply refuses the request before a byte of its body is kept. May fill
-  // key_id and route.
+  // The head is complete. A reply refuses the request before a byte of its body is kept. Fills
+  // key_id, owner, admin, use and route.
   virtual std::optional<HttpReply> admit(HttpRequest& head, bool has_body) = 0;
   // Headers of every answer to this request, refusals included.
   virtual HeaderList reply_headers(const HttpRequest&) { return {}; }

@@ -3,6 +3,7 @@
 #include "server/http/http_connection.h"
 
 #include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
 #include <cstring>
 
 #include "server/http/request_id.h"
@@ -90,9 +91,10 @@ void IoThread::drain() {
   }
 }
 
-Connection::Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<IoThread> io,
+Connection::Connection(StreamSocket socket, Peer peer, std::shared_ptr<IoThread> io,
                        std::shared_ptr<ServerShared> shared)
     : socket_(std::move(socket)),
+      peer_(peer),
       timer_(io->context),
       io_(std::move(io)),
       shared_(std::move(shared)) {
@@ -272,8 +274,10 @@ bool Connection::head_complete() {
   const std::string* sent_id = request_.header("x-request-id");
   request_.request_id = sent_id && valid_request_id(*sent_id) ? *sent_id : make_id("req-");
 
-  boost::system::error_code peer_error;
-  request_.from_this_machine = socket_.remote_endpoint(peer_error).address().is_loopback();
+  // A proxy on this machine speaks for callers of others.
+  const bool is_forwarded = request_.header("forwarded") || request_.header("x-forwarded-for") ||
+                            request_.header("x-real-ip") || request_.header("via");
+  request_.peer = peer_ == Peer::kThisMachine && is_forwarded ? Peer::kRemote : peer_;
 
   begin_exchange();
   exchange_->method_ = request_.method;
@@ -294,6 +298,7 @@ bool Connection::head_complete() {
   const bool has_body = !parser_->is_done();
   std::optional<HttpReply> refusal = shared_->handler.admit(request_, has_body);
   exchange_->route_ = request_.route;
+  exchange_->use_ = request_.use;
   if (refusal) {
     phase_ = Phase::kAnswer;
     send_reply(std::move(*refusal), exchange_->keep_alive_ && !has_body);

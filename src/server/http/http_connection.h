@@ -8,8 +8,8 @@
 #pragma once
 
 #include <atomic>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -27,6 +27,8 @@
 namespace sluice {
 
 class Connection;
+// Of TCP, or of the file system.
+using StreamSocket = boost::asio::generic::stream_protocol::socket;
 
 // What all connections of a server share.
 struct ServerShared {
@@ -92,6 +94,7 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   std::size_t route_ = kNoRoute;
   std::string method_;
   std::string request_id_;
+  std::shared_ptr<RequestUse> use_;
   std::chrono::steady_clock::time_point arrival_;
   HeaderList headers_;  // of the answer, beside those of its reply; read once it begins
   int status_ = 0;
@@ -103,7 +106,7 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<IoThread> io,
+  Connection(StreamSocket socket, Peer peer, std::shared_ptr<IoThread> io,
              std::shared_ptr<ServerShared> shared);
   ~Connection();
 
@@ -153,7 +156,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void linger();
   void drop();
 
-  boost::asio::ip::tcp::socket socket_;
+  StreamSocket socket_;
+  const Peer peer_;
   boost::asio::steady_timer timer_;
   const std::shared_ptr<IoThread> io_;
   const std::shared_ptr<ServerShared> shared_;

@@ -1,6 +1,5 @@
 // Writing: replies, event streams and alarms.
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <ctime>
 
 #include "base/log.h"
@@ -9,7 +8,6 @@
 namespace sluice {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 
 namespace {
 
@@ -189,7 +187,7 @@ void Connection::flush() {
     if (ec == asio::error::would_block) {
       writing_ = true;
       arm(Alarm::kWrite, shared_->limits.write_idle_timeout);
-      socket_.async_wait(tcp::socket::wait_write,
+      socket_.async_wait(asio::socket_base::wait_write,
                          [self = shared_from_this()](const boost::system::error_code& wait_ec) {
                            self->writing_ = false;
                            if (!wait_ec) self->guarded([&] { self->flush(); });
@@ -238,6 +236,7 @@ void Connection::end_exchange(bool client_left) {
   outcome.method = exchange->method_;
   outcome.request_id = exchange->request_id_;
   outcome.status = client_left ? 499 : exchange->status_;
+  outcome.use = exchange->use_.get();
   outcome.seconds = std::chrono::duration<double>(Clock::now() - exchange->arrival_).count();
   exchange->close(client_left);
   shared_->handler.ended(outcome);
@@ -296,7 +295,7 @@ void Connection::linger() {
   parser_.reset();
   lease_.reset();
   boost::system::error_code ec;
-  socket_.shutdown(tcp::socket::shutdown_send, ec);
+  socket_.shutdown(asio::socket_base::shutdown_send, ec);
   arm(Alarm::kLinger, shared_->limits.linger_timeout);
   wait_readable();
 }

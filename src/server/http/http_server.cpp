@@ -1,7 +1,11 @@
 #include "server/http/http_server.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <boost/asio/executor_work_guard.hpp>
+
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <future>
 #include <thread>
@@ -14,6 +18,7 @@ namespace sluice {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using Local = asio::local::stream_protocol;
 
 struct HttpServer::Impl {
   Impl(const ServerLimits& limits, HttpHandler& handler, int num_threads)
@@ -25,25 +30,39 @@ struct HttpServer::Impl {
 
   void accept() {
     const std::shared_ptr<IoThread> io = threads_io[next++ % threads_io.size()];
-    acceptor->async_accept(io->context,
-                           [this, io](const boost::system::error_code& ec, tcp::socket socket) {
-                             if (!acceptor->is_open()) return;
-                             if (ec) {
-                               // Out of descriptors or memory: the loop must live. Wait a little,
-                               // then go on.
-                               log_warning("accept failed: {}; trying again", ec.message());
-                               retry->expires_after(std::chrono::milliseconds(100));
-                               retry->async_wait([this](const boost::system::error_code& stopped) {
-                                 if (!stopped) accept();
-                               });
-                               return;
-                             }
-                             admit(std::move(socket), io);
-                             accept();
-                           });
+    acceptor->async_accept(
+        io->context, [this, io](const boost::system::error_code& ec, tcp::socket socket) {
+          if (!acceptor->is_open()) return;
+          if (ec) return accept_later(ec, *retry, [this] { accept(); });
+          boost::system::error_code unknown;
+          const bool is_near = socket.remote_endpoint(unknown).address().is_loopback();
+          admit(std::move(socket), is_near ? Peer::kThisMachine : Peer::kRemote, io);
+          accept();
+        });
   }
 
-  void admit(tcp::socket socket, const std::shared_ptr<IoThread>& io) {
+  void accept_admin() {
+    const std::shared_ptr<IoThread> io = threads_io[next++ % threads_io.size()];
+    admin->async_accept(io->context,
+                        [this, io](const boost::system::error_code& ec, Local::socket socket) {
+                          if (!admin->is_open()) return;
+                          if (ec) return accept_later(ec, *admin_retry, [this] { accept_admin(); });
+                          admit(std::move(socket), Peer::kAdminSocket, io);
+                          accept_admin();
+                        });
+  }
+
+  // Out of descriptors or memory: the loop must live. Waits a little, then goes on.
+  void accept_later(const boost::system::error_code& ec, asio::steady_timer& timer,
+                    std::function<void()> again) {
+    log_warning("accept failed: {}; trying again", ec.message());
+    timer.expires_after(std::chrono::milliseconds(100));
+    timer.async_wait([again = std::move(again)](const boost::system::error_code& stopped) {
+      if (!stopped) again();
+    });
+  }
+
+  void admit(StreamSocket socket, Peer peer, const std::shared_ptr<IoThread>& io) {
     if (shared->num_connections.fetch_add(1, std::memory_order_relaxed) >=
         shared->limits.max_connections) {
       shared->num_connections.fetch_sub(1, std::memory_order_relaxed);
@@ -56,17 +75,20 @@ struct HttpServer::Impl {
       socket.write_some(asio::buffer(full), ec);
       return;
     }
-    auto holder = std::make_shared<tcp::socket>(std::move(socket));
-    asio::post(io->context, [this, io, holder] {
-      std::make_shared<Connection>(std::move(*holder), io, shared)->start();
+    auto holder = std::make_shared<StreamSocket>(std::move(socket));
+    asio::post(io->context, [this, io, peer, holder] {
+      std::make_shared<Connection>(std::move(*holder), peer, io, shared)->start();
     });
   }
 
   std::shared_ptr<ServerShared> shared;
   std::vector<std::shared_ptr<IoThread>> threads_io;
-  std::optional<tcp::acceptor> acceptor;    // on thread 0
-  std::optional<asio::steady_timer> retry;  // on thread 0
-  std::size_t next = 0;                     // on thread 0
+  std::optional<tcp::acceptor> acceptor;          // on thread 0
+  std::optional<asio::steady_timer> retry;        // on thread 0
+  std::optional<Local::acceptor> admin;           // on thread 0; nothing without such a socket
+  std::optional<asio::steady_timer> admin_retry;  // on thread 0
+  std::string admin_path;
+  std::size_t next = 0;  // on thread 0
   std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
   std::vector<std::thread> threads;
   bool running = false;
@@ -101,15 +123,49 @@ HttpServer::HttpServer(const std::string& host, int port, int io_threads,
   port_ = acceptor.local_endpoint().port();
 }
 
+void HttpServer::listen_for_admin(const std::string& path) {
+  // sockaddr_un holds no longer one, with its end.
+  require(path.size() < sizeof(sockaddr_un::sun_path),
+          "the path of --admin-socket has {} bytes; a socket's path has at most {}", path.size(),
+          sizeof(sockaddr_un::sun_path) - 1);
+  const Local::endpoint endpoint(path);
+  struct stat status{};
+  if (lstat(path.c_str(), &status) == 0) {
+    require(S_ISSOCK(status.st_mode),
+            "{} of --admin-socket exists and is no socket; choose another path", path);
+    boost::system::error_code refused;
+    Local::socket probe(impl_->threads_io[0]->context);
+    probe.connect(endpoint, refused);
+    require(!!refused, "another program listens on {} of --admin-socket; choose another path",
+            path);
+    unlink(path.c_str());
+  }
+  boost::system::error_code ec;
+  Local::acceptor& acceptor = impl_->admin.emplace(impl_->threads_io[0]->context);
+  impl_->admin_retry.emplace(impl_->threads_io[0]->context);
+  acceptor.open(endpoint.protocol(), ec);
+  // The file has this mode from the moment that it exists.
+  if (!ec && fchmod(acceptor.native_handle(), 0600) != 0)
+    ec.assign(errno, boost::system::system_category());
+  if (!ec) acceptor.bind(endpoint, ec);
+  if (!ec) impl_->admin_path = path;
+  if (!ec) acceptor.listen(asio::socket_base::max_listen_connections, ec);
+  require(!ec, "cannot listen on {} of --admin-socket: {}", path, ec.message());
+}
+
 HttpServer::~HttpServer() {
   stop();
+  if (!impl_->admin_path.empty()) unlink(impl_->admin_path.c_str());
 }
 
 void HttpServer::start() {
   impl_->running = true;
   for (const auto& io : impl_->threads_io)
     impl_->guards.push_back(asio::make_work_guard(io->context));
-  asio::post(impl_->threads_io[0]->context, [this] { impl_->accept(); });
+  asio::post(impl_->threads_io[0]->context, [this] {
+    impl_->accept();
+    if (impl_->admin) impl_->accept_admin();
+  });
   for (const auto& io : impl_->threads_io) impl_->threads.emplace_back([io] { io->context.run(); });
 }
 
@@ -120,6 +176,9 @@ void HttpServer::stop() {
     boost::system::error_code ec;
     impl_->acceptor->close(ec);
     impl_->retry->cancel();
+    if (!impl_->admin) return;
+    impl_->admin->close(ec);
+    impl_->admin_retry->cancel();
   });
   // Twice: a connection accepted just before the acceptor closed begins after the first round.
   for (int round = 0; round < 2; ++round) {

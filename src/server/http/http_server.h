@@ -22,6 +22,10 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // Beside the port, a socket in the file system that only this user may open: its callers are
+  // Peer::kAdminSocket. Before start(). A socket that nobody listens on is replaced, and the file
+  // is removed at the end. Error{kBadInput}: `path` cannot be had.
+  void listen_for_admin(const std::string& path);
   void start();
   // Closes every connection and ends the threads. Any thread but an I/O thread.
   void stop();

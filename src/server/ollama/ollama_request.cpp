@@ -236,4 +236,12 @@ Result<OllamaRequest> read_ollama_generate(const Json& body) {
   return out;
 }
 
+std::span<const ProtocolField> ollama_chat_fields() {
+  return kChatFields;
+}
+
+std::span<const ProtocolField> ollama_generate_fields() {
+  return kGenerateFields;
+}
+
 }  // namespace sluice

@@ -1,6 +1,7 @@
 // A request of Ollama's API as a chat request of OpenAI's.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,9 @@ Result<OllamaRequest> read_ollama_generate(const Json& body);
 
 // A name without the tag `:latest`.
 std::string ollama_model_name(std::string name);
+
+// The fields of these requests, for /openapi.json.
+std::span<const ProtocolField> ollama_chat_fields();
+std::span<const ProtocolField> ollama_generate_fields();
 
 }  // namespace sluice

@@ -54,10 +54,14 @@ bool has_it(const HttpRequest& request, const PageFile& file) {
 
 }  // namespace
 
+std::optional<Fault> page_fault(const ServerState& state) {
+  if (!state.options.no_webui) return std::nullopt;
+  return Fault{404, "not_found", "",
+               "The page is switched off (--no-webui); the API is below /v1."};
+}
+
 HttpReply handle_page(ServerState& state, const HttpRequest& request) {
-  if (state.options.no_webui)
-    return error_reply(Fault{404, "not_found", "",
-                             "The page is switched off (--no-webui); the API is below /v1."});
+  if (const auto fault = page_fault(state)) return error_reply(*fault);
   const std::string_view name = request.path.starts_with(kFolder)
                                     ? std::string_view(request.path).substr(kFolder.size())
                                     : kIndex;

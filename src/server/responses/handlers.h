@@ -9,6 +9,7 @@ namespace sluice {
 std::optional<Fault> handle_responses(ServerState&, const HttpRequest&,
                                       const std::shared_ptr<Responder>&);
 // GET, DELETE /v1/responses/ID; GET /v1/responses/ID/input_items; POST /v1/responses/ID/cancel
-HttpReply handle_stored_response(ServerState&, const HttpRequest&);
+std::optional<Fault> handle_stored_response(ServerState&, const HttpRequest&,
+                                            const std::shared_ptr<Responder>&);
 
 }  // namespace sluice

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "server/api/answer_parts.h"
 #include "server/core/generation.h"
-#include "server/core/response_store.h"
+#include "storage/response_store.h"
 
 namespace sluice {
 

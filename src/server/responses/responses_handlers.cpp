@@ -16,19 +16,21 @@ namespace {
 constexpr std::size_t kMaxTurns = 4096;
 
 Fault no_previous(const std::string& id) {
-  return Fault{404, "response_not_found", "previous_response_id",
-               fmt::format("There is no response {} to go on with. Responses are kept in memory, "
-                           "within a bound, where `store` is not false; send the whole "
-                           "conversation as `input`.",
-                           shown_text(id, 96))};
+  return Fault{
+      404, "response_not_found", "previous_response_id",
+      fmt::format("There is no response {} to go on with. Responses are kept within a bound, "
+                  "where `store` is not false; send the whole conversation as `input`.",
+                  shown_text(id, 96))};
 }
 
 // The messages of the conversation up to that response.
 Result<std::vector<Json>> read_history(ServerState& state, const std::string& id,
-                                       std::uint64_t key_id) {
+                                       const std::string& owner) {
   std::vector<std::shared_ptr<const StoredResponse>> turns;
   for (std::string next = id; !next.empty(); next = turns.back()->previous_id) {
-    std::shared_ptr<const StoredResponse> turn = state.responses->find(next, key_id);
+    Result<std::shared_ptr<const StoredResponse>> found = state.responses->find(next, owner);
+    if (!found) return found.fault();
+    std::shared_ptr<const StoredResponse> turn = *std::move(found);
     if (!turn || turns.size() >= kMaxTurns) return no_previous(next);
     if (!turn->is_done)
       return Fault{400, "invalid_value", "previous_response_id",
@@ -108,7 +110,7 @@ std::optional<Fault> handle_responses(ServerState& state, const HttpRequest& req
   if (auto fault = check_model(*model, fields.model)) return fault;
   std::vector<Json> history;
   if (!read->previous_id.empty()) {
-    Result<std::vector<Json>> found = read_history(state, read->previous_id, request.key_id);
+    Result<std::vector<Json>> found = read_history(state, read->previous_id, request.owner);
     if (!found) return found.fault();
     history = *std::move(found);
   }
@@ -135,7 +137,7 @@ std::optional<Fault> handle_responses(ServerState& state, const HttpRequest& req
   if (read->is_stored) {
     settings.store = state.responses;
     settings.record.id = id;
-    settings.record.key_id = request.key_id;
+    settings.record.owner = request.owner;
     settings.record.previous_id = read->previous_id;
     settings.record.input_items = dump_json(listed_items((*body)["input"]));
     for (const auto& [message, path] : read->messages) settings.messages.push_back(message);

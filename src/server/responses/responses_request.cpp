@@ -265,4 +265,8 @@ std::vector<std::size_t> truncation_points(const ResponsesRequest& request,
   return points;
 }
 
+std::span<const ProtocolField> responses_fields() {
+  return kFields;
+}
+
 }  // namespace sluice

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,5 +44,8 @@ std::vector<std::size_t> truncation_points(const ResponsesRequest& request,
 
 // What responses_request.cpp shares with response_tools.cpp: tools and tool_choice.
 std::optional<Fault> read_response_tools(const Json& body, ResponsesRequest& out);
+
+// The fields of these requests, for /openapi.json.
+std::span<const ProtocolField> responses_fields();
 
 }  // namespace sluice

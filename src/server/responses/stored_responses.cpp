@@ -14,8 +14,8 @@ constexpr int kDefaultLimit = 20, kMaxLimit = 100;
 
 Fault not_found(std::string_view id) {
   return Fault{404, "response_not_found", "response_id",
-               fmt::format("There is no response {}. Responses are kept in memory, within a bound, "
-                           "where `store` is not false.",
+               fmt::format("There is no response {}. Responses are kept within a bound, where "
+                           "`store` is not false.",
                            shown_text(id, 96))};
 }
 
@@ -38,7 +38,7 @@ std::string_view query_value(std::string_view query, std::string_view name) {
   return {};
 }
 
-HttpReply input_items(const StoredResponse& record, std::string_view query) {
+Result<HttpReply> input_items(const StoredResponse& record, std::string_view query) {
   const std::string_view order = query_value(query, "order"), after = query_value(query, "after"),
                          limit_text = query_value(query, "limit");
   int limit = kDefaultLimit;
@@ -47,21 +47,21 @@ HttpReply input_items(const StoredResponse& record, std::string_view query) {
         std::from_chars(limit_text.data(), limit_text.data() + limit_text.size(), limit);
     if (error != std::errc() || end != limit_text.data() + limit_text.size() || limit < 1 ||
         limit > kMaxLimit)
-      return error_reply(invalid_value(
-          "limit", fmt::format("`limit` must be an integer from 1 to {}.", kMaxLimit)));
+      return invalid_value("limit",
+                           fmt::format("`limit` must be an integer from 1 to {}.", kMaxLimit));
   }
   if (!order.empty() && order != "asc" && order != "desc")
-    return error_reply(invalid_value("order", "`order` must be `asc` or `desc`."));
+    return invalid_value("order", "`order` must be `asc` or `desc`.");
   Result<Json> items = parse_json(record.input_items, kArgumentsJson);
-  if (!items) return error_reply(items.fault());
+  if (!items) return items.fault();
   if (order != "asc") std::reverse(items->begin(), items->end());
   auto first = items->begin();
   if (!after.empty()) {
     first = std::find_if(items->begin(), items->end(),
                          [&](const Json& item) { return item["id"] == after; });
     if (first == items->end())
-      return error_reply(invalid_value(
-          "after", fmt::format("No input item has the id {}.", shown_text(after, 96))));
+      return invalid_value("after",
+                           fmt::format("No input item has the id {}.", shown_text(after, 96)));
     ++first;
   }
   Json data = Json::array();
@@ -76,23 +76,25 @@ HttpReply input_items(const StoredResponse& record, std::string_view query) {
 }
 
 // Ends it where it runs. The record is marked as such when the engine has let it go.
-HttpReply cancel(ServerState& state, const StoredResponse& record) {
+Result<HttpReply> cancel(ServerState& state, const HttpRequest& request,
+                         const StoredResponse& record) {
   if (record.is_done)
-    return error_reply(Fault{400, "invalid_value", "response_id",
-                             fmt::format("The response {} is over and cannot be cancelled.",
-                                         shown_text(record.id, 96))});
-  for (const auto& generation : state.find(record.id, record.key_id, false)) generation->abort();
+    return Fault{
+        400, "invalid_value", "response_id",
+        fmt::format("The response {} is over and cannot be cancelled.", shown_text(record.id, 96))};
+  for (const auto& generation : state.find(record.id, request.key_id, false)) generation->abort();
   Result<Json> response = parse_json(record.response, kArgumentsJson);
-  if (!response) return error_reply(response.fault());
+  if (!response) return response.fault();
   (*response)["status"] = "cancelled";
   return json_reply(dump_json(*response));
 }
 
 }  // namespace
 
-HttpReply handle_stored_response(ServerState& state, const HttpRequest& request) {
+std::optional<Fault> handle_stored_response(ServerState& state, const HttpRequest& request,
+                                            const std::shared_ptr<Responder>& responder) {
   const auto served = state.serving();
-  if (!served) return error_reply(served.fault());
+  if (!served) return served.fault();
   std::string_view rest = std::string_view(request.path).substr(kPrefix.size());
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   const std::string id(rest.substr(0, slash));
@@ -100,8 +102,8 @@ HttpReply handle_stored_response(ServerState& state, const HttpRequest& request)
   const bool is_post = request.method == "POST", is_delete = request.method == "DELETE";
   const bool is_known = action.empty() || action == "cancel" || action == "input_items";
   if (!is_known)
-    return error_reply(Fault{404, "not_found", "",
-                             fmt::format("There is no route {}.", shown_text(request.path, 96))});
+    return Fault{404, "not_found", "",
+                 fmt::format("There is no route {}.", shown_text(request.path, 96))};
   const std::string_view allowed = action.empty()       ? "GET, DELETE"
                                    : action == "cancel" ? "POST"
                                                         : "GET";
@@ -111,17 +113,31 @@ HttpReply handle_stored_response(ServerState& state, const HttpRequest& request)
         error_reply(Fault{405, "method_not_allowed", "",
                           fmt::format("{} takes {}.", shown_text(request.path, 96), allowed)});
     reply.headers.emplace_back("Allow", allowed);
-    return reply;
+    responder->send(std::move(reply));
+    return std::nullopt;
   }
   if (query_value(request.query, "stream") == "true")
-    return error_reply(unsupported("stream", "a kept response is answered whole."));
-  const std::shared_ptr<const StoredResponse> record = state.responses->find(id, request.key_id);
-  if (!record) return error_reply(not_found(id));
-  if (action == "input_items") return input_items(*record, request.query);
-  if (action == "cancel") return cancel(state, *record);
-  if (!is_delete) return json_reply(record->response);
-  state.responses->erase(id, request.key_id);
-  return json_reply(dump_json(Json{{"id", id}, {"object", "response"}, {"deleted", true}}));
+    return unsupported("stream", "a kept response is answered whole.");
+  if (is_delete) {
+    state.responses->erase(id, request.owner, [responder, id](const Result<bool>& was_there) {
+      if (!was_there || !*was_there)
+        return responder->send(error_reply(was_there ? not_found(id) : was_there.fault()));
+      responder->send(
+          json_reply(dump_json(Json{{"id", id}, {"object", "response"}, {"deleted", true}})));
+    });
+    return std::nullopt;
+  }
+  const Result<std::shared_ptr<const StoredResponse>> found =
+      state.responses->find(id, request.owner);
+  if (!found) return found.fault();
+  const std::shared_ptr<const StoredResponse>& record = *found;
+  if (!record) return not_found(id);
+  Result<HttpReply> reply = action == "input_items" ? input_items(*record, request.query)
+                            : action == "cancel"    ? cancel(state, request, *record)
+                                                    : json_reply(record->response);
+  if (!reply) return reply.fault();
+  responder->send(*std::move(reply));
+  return std::nullopt;
 }
 
 }  // namespace sluice

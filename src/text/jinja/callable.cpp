@@ -88,7 +88,7 @@ Loop::Loop(Interpreter& interpreter, const Stmt& stmt, std::shared_ptr<Scope> sc
 }
 
 bool Loop::fetch_any(Value& item) {
-  interpreter_.budget().charge();
+  interpreter_.budget().charge(2);  // the item, and the scope of the round
   const std::size_t at = cursor_++;
   switch (iterable_.type()) {
     case Type::kSequence:

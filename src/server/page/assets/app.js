@@ -71,7 +71,7 @@ async function route() {
   if (id && view.chat?.id !== id) {
     const chat = await chatOf(id);
     if (chat) view.show(chat);
-    else notice("This browser has no such chat", true);
+    else notice("There is no such chat here", true);
   }
   if (!view.chat) view.show(freshChat());
   loaded.set(view.chat.id, view.chat);
@@ -141,6 +141,7 @@ byId("key-dialog").addEventListener("close", () => {
   setKey(byId("key").value, byId("key-keep").checked);
   byId("key").value = "";
   readModels();
+  openChats();
   if (!byId("monitor").hidden) monitor.start();
 });
 
@@ -180,6 +181,14 @@ async function importFile(file) {
   } catch (error) {
     notice(error.message, true);
   }
+}
+
+// The list of chats, which may be those of a key.
+async function openChats() {
+  const store = await openStore();
+  app.chats = await listChats();
+  showChats();
+  return store;
 }
 
 function setTheme(theme) {
@@ -241,7 +250,7 @@ function listen() {
 setTheme(recall("theme", ""));
 listen();
 readModels();
-if (!await openStore()) notice("This browser keeps no chats here; export those you need", true);
-app.chats = await listChats();
+if (await openChats() === "page")
+  notice("This browser keeps no chats here; export those you need", true);
 await route();
 document.body.dataset.ready = "true";

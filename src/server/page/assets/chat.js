@@ -127,7 +127,7 @@ export class ChatView {
     try {
       await saveChat(chat);
     } catch (error) {
-      notice(`This browser could not keep the chat: ${error.message}`, true);
+      notice(`The chat could not be kept: ${error.message}`, true);
     }
     this.app.onChanged(chat);
   }

@@ -43,6 +43,13 @@ async function get(path, signal) {
 }
 
 export const getJson = async (path) => (await get(path)).json();
+// `value` becomes the body; without one there is none.
+export async function send(method, path, value) {
+  const body = value === undefined ? undefined : JSON.stringify(value);
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
+  const response = await fetch(new URL(path, BASE), { method, headers: headers(type), body });
+  if (!response.ok) throw await refusal(response);
+}
 export const getText = async (path) => (await get(path)).text();
 
 // The values of the `data:` lines of an event stream.

@@ -8,7 +8,8 @@
 namespace sluice::jinja {
 
 struct Limits {
-  std::int64_t fuel = 5'000'000;  // operations; an item costs one, 32 built bytes cost one
+  // Operations: an item is one, a loop's round two, 32 built bytes one.
+  std::int64_t fuel = 5'000'000;
   std::size_t max_output_bytes = 4u << 20;  // size of the rendered text
   std::int64_t max_range = 100'000;         // as Jinja's sandbox
   int max_depth = 1'500;                    // nested evaluations

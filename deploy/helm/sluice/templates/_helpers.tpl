@@ -1,0 +1,22 @@
+{{- define "sluice.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" }}{{ end -}}
+{{- end }}
+
+{{- define "sluice.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "sluice.labels" -}}
+{{ include "sluice.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- /* The secret that holds the keys; empty: there is none. */ -}}
+{{- define "sluice.secret" -}}
+{{- if .Values.existingSecret }}{{ .Values.existingSecret }}
+{{- else if or .Values.apiKey .Values.adminApiKey .Values.hfToken }}{{ include "sluice.name" . }}{{ end -}}
+{{- end }}

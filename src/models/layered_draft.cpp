@@ -1,0 +1,98 @@
+#include "models/layered_draft.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+
+namespace sluice {
+namespace {
+
+DecoderSpec spec_of(const ModelConfig& layers) {
+  const std::optional<DecoderSpec> spec = decoder_spec(layers);
+  check(spec.has_value(), "{} has no row in the table of decoders", layers.architecture);
+  return *spec;
+}
+
+}  // namespace
+
+LayeredDraft::LayeredDraft(WeightLoader& loader, const ModelConfig& layers,
+                           const ModelConfig& target_config)
+    : config_(layers),
+      spec_(spec_of(layers)),
+      rotary_(layers.rope, layers.max_position_embeddings),
+      first_layer_(target_config.num_layers),
+      kv_dtype_(loader.root().numerics().kv()),
+      target_vocab_size_(target_config.vocab_size) {
+  rotary_.place(loader.root());
+}
+
+LayeredDraft::Layer LayeredDraft::load_layer(const Weights& weights, int index,
+                                             const AttentionSpec& attention,
+                                             bool has_input_norm) const {
+  const auto norm = [&](std::string_view name) {
+    return Norm::load(weights, name, config_.hidden_size, config_.rms_norm_eps, spec_.norm);
+  };
+  return {.input_norm = has_input_norm ? norm(spec_.attention_in) : Norm{},
+          .post_attention_norm = norm(spec_.mlp_in),
+          .attention = GqaAttention::load(weights.sub(spec_.attention), config_, index, attention),
+          .feed_forward = FeedForward::load(weights, config_, config_.layer(index), spec_.moe,
+                                            spec_.mlp, spec_.mlp_names)};
+}
+
+ops::Weight LayeredDraft::load_embedding(const Weights& root,
+                                         const EmbeddingAndHead& target) const {
+  if (root.has("embed_tokens.weight", false))
+    return root.matrix({{"embed_tokens", target_vocab_size_}}, config_.hidden_size,
+                       Shard::kReplicated);
+  require(target.embedding_multiplier == 1 && !target.positions.defined(),
+          "the draft's checkpoint has no embed_tokens.weight, and the target's embeddings are "
+          "scaled or have positions");
+  return {};
+}
+
+void LayeredDraft::finish(WeightLoader& loader, DraftShape shape, const ModelOptions& options) {
+  shape_ = std::move(shape);
+  attention_shape_ = sluice::attention_shape(config_, options);
+  attention_shape_.num_layers = config_.num_layers;
+  attention_shape_.first_layer = first_layer_;
+  store_ = loader.take_store();
+}
+
+std::vector<PageGroupSpec> LayeredDraft::kv_groups() const {
+  return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
+}
+
+void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                         const DraftIO& io) {
+  if (fb.num_tokens == 0) return;
+  const std::int64_t hidden = config_.hidden_size;
+  Arena::Scope scope(*ctx.arena);
+  const auto take = [&](std::int64_t columns) {
+    return ctx.arena->take(DType::kF32, {fb.num_tokens, columns});
+  };
+  const Tensor cos_sin = take(rotary_.dim());
+  rotary_.cos_sin(ctx, fb, cos_sin);
+  Rows rows{.stream = {.hidden = take(hidden), .branch = take(hidden)}, .both = take(2 * hidden)};
+  ops::Residual& stream = rows.stream;
+  const ops::NormedRows first = begin(ctx, fb, io, rows);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    layer.attention.forward(ctx, fb, backend, cos_sin,
+                            i == 0 ? first : layer.input_norm.of(ctx, stream), stream);
+    layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+  }
+  ops::add_branch(ctx, stream);
+  if (states_norm_.defined())
+    states_norm_.forward(ctx, stream.hidden, io.states);
+  else
+    ops::convert(ctx, stream.hidden, io.states);
+  const std::int64_t num_logits = fb.logit_rows.dim(0);
+  if (num_logits == 0) return;
+  const Tensor chosen = ctx.arena->take(DType::kF32, {num_logits, hidden});
+  ops::gather_rows(ctx, io.states, fb.logit_rows, chosen);
+  score(ctx, chosen, io.logits);
+}
+
+}  // namespace sluice
