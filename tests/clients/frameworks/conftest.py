@@ -1,5 +1,7 @@
 import os
 import pathlib
+import re
+import subprocess
 import sys
 
 import pytest
@@ -31,3 +33,43 @@ def environment(monkeypatch, tmp_path_factory, server):
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+
+
+class Counts:
+    """What the server counted since this object was made."""
+
+    NAMES = {"requests": "vllm:request_success_total", "prompt_tokens": "vllm:prompt_tokens_total",
+             "cached_tokens": "vllm:prefix_cache_hits_total", "generated_tokens": "vllm:generation_tokens_total"}
+
+    def __init__(self, server):
+        self.server = server
+        self.before = self.read()
+
+    def read(self):
+        text = self.server.get("/metrics").body.decode()
+        return {key: sum(float(value) for value in re.findall(rf"^{name}{{[^}}]*}} (\S+)$", text, re.MULTILINE))
+                for key, name in self.NAMES.items()}
+
+    def __getitem__(self, key):
+        self.server.wait_until_idle()
+        return self.read()[key] - self.before[key]
+
+
+@pytest.fixture
+def counts(server):
+    return Counts(server)
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Runs a program of this environment in an empty folder, and returns its output. A failure shows it."""
+
+    def run(name, *args, env=None, cwd=tmp_path, timeout=500):
+        variables = {key: value for key, value in {**os.environ, **(env or {})}.items() if value is not None}
+        done = subprocess.run([pathlib.Path(sys.executable).with_name(name), *map(str, args)], cwd=cwd, env=variables,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=timeout)
+        assert done.returncode == 0, done.stdout[-4000:]
+        return done.stdout
+
+    return run
