@@ -103,10 +103,10 @@ struct Options {
   std::vector<std::string> api_keys;
   std::string api_key_file;  // keys with names, roles and limits (server/core/key_file.h)
   std::string admin_api_key;
-  std::string admin_socket;           // of the administrative routes; empty: they are on the port
-  std::string reasoning_parser;       // empty: detected; "none": off
-  std::string tool_call_parser;       // empty: detected; "none": off
-  bool constrain_tool_calls = false;  // where tool_choice is auto
+  std::string admin_socket;          // of the administrative routes; empty: they are on the port
+  std::string reasoning_parser;      // empty: detected; "none": off
+  std::string tool_call_parser;      // empty: detected; "none": off
+  bool constrain_tool_calls = true;  // where tool_choice is auto
   std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
   int stream_interval = 1;
   int io_threads = 1;

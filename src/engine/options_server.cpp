@@ -110,7 +110,8 @@ std::vector<OptionRow> server_option_rows() {
        .group = kServer,
        .allowed = "true, false",
        .help = "With tool_choice auto: a call names a tool of the request, and its arguments obey "
-               "the tool's schema. For strict tools and other choices it is always so.",
+               "the tool's schema. If false, calls are free and clear faults are mended. Strict "
+               "tools and other choices always bind.",
        .set = set_flag<&Options::constrain_tool_calls>,
        .get = field<&Options::constrain_tool_calls>},
       {.name = "reasoning-field",

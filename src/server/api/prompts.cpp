@@ -185,7 +185,8 @@ std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fie
     ends.insert(ends.end(), eos.begin(), eos.end());
   }
   std::vector<grammar::Unenforced> unenforced;
-  Result<ConstraintMaker> maker = model.grammars->maker(fields.grammar->source, ends, &unenforced);
+  Result<ConstraintMaker> maker =
+      model.grammars->maker(fields.grammar->source, ends, fields.grammar->is_optional, &unenforced);
   for (const auto& [tool, pointer] : unenforced) {
     const std::string schema =
         tool.empty() ? fields.grammar->param : fmt::format("tools.{}.function.parameters", tool);

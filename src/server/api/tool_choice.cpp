@@ -67,6 +67,13 @@ Result<ToolChoice> read_allowed(const Json& json, const Json& tools) {
   return choice;
 }
 
+// Whether calls that nobody asked for are held to their tools. Text behind the last call is not of
+// the grammar, so a request that forbids its end is left alone.
+bool binds_free_calls(const ServerState& state, const GenerationFields& fields) {
+  return state.options.constrain_tool_calls && !fields.ignore_eos.value_or(false) &&
+         fields.min_tokens.value_or(0) == 0;
+}
+
 // A call needs its format, and an answer that is free to be one.
 std::optional<Fault> check_required(const ServedModel& model, const ChatPrompt& prompt) {
   if (!prompt.tools.is_array())
@@ -118,7 +125,7 @@ std::optional<Fault> constrain_calls(const ServerState& state, const ServedModel
     calls.tools.push_back(std::move(one));
   }
   const bool is_asked = choice.is_required || is_strict || !choice.names.empty();
-  if (!is_asked && !fields.grammar && !state.options.constrain_tool_calls) return std::nullopt;
+  if (!is_asked && !fields.grammar && !binds_free_calls(state, fields)) return std::nullopt;
   if (!fields.grammar && !constrains(calls)) return std::nullopt;
   // A continued answer may be inside anything.
   if (prompt.continues && !choice.is_required) {
@@ -132,6 +139,8 @@ std::optional<Fault> constrain_calls(const ServerState& state, const ServedModel
     fields.grammar->source.max_white_space = kMaxWhiteSpace;
     fields.grammar->source.plain_integers = true;
     fields.grammar->is_optional = !is_asked;
+    // Whoever asks for nothing gets the model's own order of arguments.
+    fields.grammar->source.any_order = !is_asked;
   }
   fields.grammar->source.calls = std::move(calls);
   return std::nullopt;

@@ -1,5 +1,6 @@
 #include "server/core/grammars.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
@@ -20,6 +21,41 @@ class GrammarConstraint : public TokenConstraint {
  private:
   grammar::Constraint constraint_;
 };
+
+// A constraint that nobody asked for: where it leaves no token, any token may come.
+class OptionalConstraint : public TokenConstraint {
+ public:
+  explicit OptionalConstraint(std::unique_ptr<TokenConstraint> inner) : inner_(std::move(inner)) {}
+
+  bool fill(std::span<std::uint32_t> bits) override {
+    if (!is_free_ && inner_->fill(bits) &&
+        std::ranges::any_of(bits, [](std::uint32_t word) { return word != 0; }))
+      return true;
+    is_free_ = true;
+    std::ranges::fill(bits, ~std::uint32_t{0});
+    return true;
+  }
+  bool accept(std::int32_t token) override {
+    if (!is_free_ && inner_->accept(token)) return true;
+    is_free_ = true;
+    ++num_free_;
+    return true;
+  }
+  void rollback(std::size_t count) override {
+    const std::size_t free = std::min(count, num_free_);
+    num_free_ -= free;
+    if (num_free_ == 0) is_free_ = false;
+    inner_->rollback(count - free);
+  }
+
+ private:
+  const std::unique_ptr<TokenConstraint> inner_;
+  bool is_free_ = false;
+  std::size_t num_free_ = 0;  // tokens that inner_ has not taken
+};
+
+// Steps of a compile that nobody asked for, about a fifth of a second.
+constexpr std::uint64_t kMaxOptionalWork = 10'000'000;
 
 }  // namespace
 
@@ -45,9 +81,10 @@ std::shared_ptr<const grammar::Vocabulary> Grammars::vocabulary() {
 
 Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
                                         const std::vector<std::int32_t>& end_tokens,
+                                        bool is_optional,
                                         std::vector<grammar::Unenforced>* unenforced) {
   const std::shared_ptr<const grammar::Vocabulary> vocabulary = this->vocabulary();
-  const std::string key = source.key();
+  const std::string key = (is_optional ? "optional " : "") + source.key();
   std::promise<Compiled> promise;
   std::shared_future<Compiled> compiled;
   bool is_mine = false;
@@ -67,7 +104,9 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
   if (is_mine) {
     try {
       Made made;
-      auto grammar = grammar::compile(source, vocabulary, {}, {}, &made.unenforced);
+      grammar::Budget budget;
+      if (is_optional) budget.max_work = kMaxOptionalWork;
+      auto grammar = grammar::compile(source, vocabulary, budget, {}, &made.unenforced);
       if (grammar) made.grammar = *grammar;
       promise.set_value(grammar ? Compiled(std::move(made)) : Compiled(grammar.fault()));
     } catch (const std::exception& error) {
@@ -94,9 +133,12 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
     return Fault{400, "no_end_token", "",
                  "Constrained output needs an end token of the model; `ignore_eos` and a grammar "
                  "exclude each other."};
-  return ConstraintMaker([grammar = result->grammar, ends] {
-    return std::make_unique<GrammarConstraint>(grammar, ends);
-  });
+  return ConstraintMaker(
+      [grammar = result->grammar, ends, is_optional]() -> std::unique_ptr<TokenConstraint> {
+        auto constraint = std::make_unique<GrammarConstraint>(grammar, ends);
+        if (!is_optional) return constraint;
+        return std::make_unique<OptionalConstraint>(std::move(constraint));
+      });
 }
 
 void Grammars::make_room() {

@@ -35,11 +35,14 @@ class Grammars {
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size, Limits limits);
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size);
 
+  // Constraints of `source` that end with one of `end_tokens`. `is_optional`: a compile gets less
+  // time, and a constraint that can go on no further binds no longer, where others end the request.
   // `unenforced` gets what the schemas ask for and the grammar does not hold (call_grammar.h).
-  // Constraints of `source` that end with one of `end_tokens`. Faults: those of compile(), 400; and
-  // `no_end_token` where none of end_tokens is a token that is no text.
+  // Faults: those of compile(), 400; and `no_end_token` where none of end_tokens is a token that is
+  // no text.
   Result<ConstraintMaker> maker(const grammar::GrammarSource& source,
                                 const std::vector<std::int32_t>& end_tokens,
+                                bool is_optional = false,
                                 std::vector<grammar::Unenforced>* unenforced = nullptr);
 
  private:

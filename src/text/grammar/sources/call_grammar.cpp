@@ -33,7 +33,8 @@ class Calls {
     }
     const NodeId call = grammar_.any_of(heads);
     if (format_.syntax == CallSyntax::kChannels) return channels(call, answer);
-    const NodeId all = blocks(call);
+    if (calls_.is_free() && !answer && format_.bare.empty()) return among_text(blocks(call, 1));
+    const NodeId all = blocks(call, most());
     if (calls_.is_required) return all;
     if (answer) return grammar_.any_of({all, *answer});
     if (!format_.bare.empty())  // the first byte tells a call from text
@@ -110,7 +111,16 @@ class Calls {
         grammar_.sequence({mark(format_.id_open), grammar_.text(regex("[a-zA-Z0-9]{9}"))}));
   }
 
-  NodeId blocks(NodeId head) {
+  // Text, with calls anywhere. Behind the only call nothing comes: who wants another would write it
+  // as text.
+  NodeId among_text(NodeId block) {
+    const NodeId text = text_without(openings(), "");
+    if (calls_.is_single) return grammar_.sequence({text, grammar_.optional(block)});
+    const NodeId more = grammar_.sequence({block, text});
+    return grammar_.sequence({text, grammar_.repeat(more, 0, kUnbounded)});
+  }
+
+  NodeId blocks(NodeId head, std::uint64_t max_blocks) {
     const NodeId call = grammar_.sequence({mark(format_.call_open), mark(format_.type), head,
                                            mark(format_.arguments_close), mark(format_.call_close),
                                            mark(format_.call_tail)});
@@ -131,7 +141,7 @@ class Calls {
     else if (format_.is_open_optional)
       block = grammar_.any_of({block, grammar_.sequence({inside, after, mark(format_.close)})});
     if (!format_.one_per_block) return block;
-    return grammar_.separated(block, grammar_.bytes(format_.between_blocks), 1, most());
+    return grammar_.separated(block, grammar_.bytes(format_.between_blocks), 1, max_blocks);
   }
 
   // What tells that a block begins.
@@ -152,34 +162,8 @@ class Calls {
     return out;
   }
 
-  // Text with any special tokens, but none of `excluded`. `bare`: characters that it does not begin
-  // with, white space aside.
   NodeId text_without(const std::vector<std::string>& excluded, std::string_view bare) {
-    Languages& languages = grammar_.languages();
-    LanguageId text = languages.any_text();
-    if (!excluded.empty())
-      text = languages.complement(languages.concat(
-          {languages.any_text(), languages.literals(excluded), languages.any_text()}));
-    LanguageId first = text;
-    if (!bare.empty()) {
-      std::string set;
-      for (const char c : bare) set += std::string("\\") + c;
-      first = languages.intersect(
-          {text, languages.complement(regex(fmt::format(R"(\s*[{}](.|\n)*)", set)))});
-    }
-    std::vector<std::string> tokens;
-    for (const std::string& token : vocabulary_.special_tokens()) {
-      const auto is_part = [&](const std::string& mark) {
-        return mark.find(token) != std::string::npos;
-      };
-      if (std::ranges::none_of(excluded, is_part)) tokens.push_back(token);
-    }
-    if (tokens.empty()) return grammar_.text(first);
-    const NodeId token =
-        grammar_.sequence({grammar_.bytes("\xFF"), grammar_.text(languages.literals(tokens))});
-    return grammar_.sequence(
-        {grammar_.text(first),
-         grammar_.repeat(grammar_.sequence({token, grammar_.text(text)}), 0, kUnbounded)});
+    return grammar::text_without(grammar_, vocabulary_, excluded, bare);
   }
 
   // harmony
@@ -237,6 +221,39 @@ std::string CallSource::key() const {
     key += fmt::format("{} {} {}:{}\n", tool.name, tool.is_strict ? 1 : 0, tool.schema.size(),
                        tool.schema);
   return key;
+}
+
+bool CallSource::is_free() const {
+  return !is_required && std::ranges::none_of(tools, &CallTool::is_strict);
+}
+
+NodeId text_without(Grammar& grammar, const Vocabulary& vocabulary,
+                    const std::vector<std::string>& excluded, std::string_view bare) {
+  Languages& languages = grammar.languages();
+  LanguageId text = languages.any_text();
+  if (!excluded.empty())
+    text = languages.complement(languages.concat(
+        {languages.any_text(), languages.literals(excluded), languages.any_text()}));
+  LanguageId first = text;
+  if (!bare.empty()) {
+    std::string set;
+    for (const char c : bare) set += std::string("\\") + c;
+    const LanguageId barred = languages.regex(fmt::format(R"(\s*[{}](.|\n)*)", set)).value();
+    first = languages.intersect({text, languages.complement(barred)});
+  }
+  std::vector<std::string> tokens;
+  for (const std::string& token : vocabulary.special_tokens()) {
+    const auto is_part = [&](const std::string& mark) {
+      return mark.find(token) != std::string::npos;
+    };
+    if (std::ranges::none_of(excluded, is_part)) tokens.push_back(token);
+  }
+  if (tokens.empty()) return grammar.text(first);
+  const NodeId token =
+      grammar.sequence({grammar.bytes("\xFF"), grammar.text(languages.literals(tokens))});
+  return grammar.sequence(
+      {grammar.text(first),
+       grammar.repeat(grammar.sequence({token, grammar.text(text)}), 0, kUnbounded)});
 }
 
 bool constrains(const CallSource& calls) {

@@ -36,16 +36,24 @@ struct CallSource {
   std::vector<CallTool> tools;  // those that may be called
   bool is_required = false;     // at least one call comes, and no other text
   bool is_single = false;       // at most one call comes
-  std::string key() const;      // equal keys are equal grammars
+  // Nothing is promised: any text may come, and no tool is strict.
+  bool is_free() const;
+  std::string key() const;  // equal keys are equal grammars
 };
 
-// `answer`: what may come instead of calls; nullopt: any text, also in front of the calls. Formats
-// without marks bind such text only if a tool is strict. `unenforced`: gets keywords
-// without effect, and tools whose arguments may be any object; or null.
-// Faults: those of add_json_schema, for strict tools; 400 `unsupported_tool_schema`.
+// `answer`: what may come instead of calls; nullopt: any text, also in front of the calls, and
+// behind them where nothing is promised (CallSource::is_free) and several may come. Formats without
+// marks bind such text only if a tool is strict. `unenforced`: gets keywords without effect, and
+// tools whose arguments may be any object; or null. Faults: those of add_json_schema, for strict
+// tools; 400 `unsupported_tool_schema`.
 Result<NodeId> add_calls(Grammar& grammar, const CallSource& calls, std::optional<NodeId> answer,
                          const Vocabulary& vocabulary, const SchemaOptions& options,
                          std::vector<Unenforced>* unenforced);
+
+// Text with any special tokens, but none of `excluded`. `bare`: characters that it does not begin
+// with, white space aside.
+NodeId text_without(Grammar& grammar, const Vocabulary& vocabulary,
+                    const std::vector<std::string>& excluded, std::string_view bare = "");
 
 // Whether `calls` constrain anything: a format without marks that may be any text does not.
 bool constrains(const CallSource& calls);

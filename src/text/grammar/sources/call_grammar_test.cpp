@@ -75,11 +75,11 @@ std::unique_ptr<Tokenizer> byte_tokenizer(const std::vector<std::string>& marks)
 
 class Walker {
  public:
-  Walker(const CallSource& calls, const std::vector<std::string>& marks,
-         GrammarSource::Kind kind = GrammarSource::kNone)
+  Walker(const CallSource& calls, const std::vector<std::string>& marks, GrammarSource source = {})
       : tokenizer_(byte_tokenizer(marks)),
         vocabulary_(std::make_shared<const Vocabulary>(*tokenizer_, 512)) {
-    GrammarSource source{.kind = kind, .text = "object", .max_white_space = 1, .calls = calls};
+    source.max_white_space = 1;
+    source.calls = calls;
     source.plain_integers = true;
     auto compiled = compile(source, vocabulary_, {}, {}, &unenforced_);
     if (!compiled)
@@ -260,9 +260,114 @@ TEST(CallGrammar, TextUntilACallBegins) {
   EXPECT_FALSE(required.accepts(""));
 }
 
+constexpr std::string_view kCallOfLabels =
+    "<tool_call>\n{\"name\": \"set-labels\", \"arguments\": {\"names\": [\"x\"]}}\n</tool_call>";
+
+TEST(CallGrammar, TextBehindCallsWhereNothingIsPromised) {
+  const std::string call(kCallOfLabels);
+  CallSource calls = two_tools("hermes", false, false);
+  Walker free(calls, {"<tool_call>", "</tool_call>"});
+  EXPECT_TRUE(free.accepts("Look: " + call + "\nAnd " + call + " Bye."));
+  EXPECT_FALSE(free.accepts(call + " Bye <tool_call> bye."));
+  calls.is_single = true;
+  Walker single(calls, {"<tool_call>", "</tool_call>"});
+  EXPECT_TRUE(single.accepts("Look: " + call));
+  EXPECT_FALSE(single.accepts(call + " Bye."));
+  EXPECT_FALSE(single.accepts(call + "\n" + call));
+  calls.is_single = false;
+  calls.tools[0].is_strict = true;
+  Walker strict(calls, {"<tool_call>", "</tool_call>"});
+  EXPECT_TRUE(strict.accepts("Look: " + call + "\n" + call));
+  EXPECT_FALSE(strict.accepts(call + " Bye."));
+}
+
+TEST(CallGrammar, ThoughtsAreFreeWhereNothingIsPromised) {
+  const std::string call(kCallOfLabels);
+  CallSource calls = two_tools("hermes", false, false);
+  const std::vector<std::string> marks = {"<tool_call>", "</tool_call>", "<think>", "</think>"};
+  for (const bool is_thinking : {false, true}) {
+    SCOPED_TRACE(is_thinking);
+    const std::string open = is_thinking ? "" : "<think>";
+    const GrammarSource source{
+        .think_open = "<think>", .think_close = "</think>", .is_thinking = is_thinking};
+    Walker free(calls, marks, source);
+    EXPECT_TRUE(free.accepts(open + "so <tool_call>{</think>\n\n" + call));
+    EXPECT_TRUE(free.accepts(open + "no end <tool_call>"));
+    EXPECT_FALSE(free.accepts(open + "so</think>\n\n<tool_call>{}"));
+    calls.tools[0].is_strict = true;
+    Walker strict(calls, marks, source);
+    EXPECT_TRUE(strict.accepts(open + "so</think>\n\n" + call));
+    EXPECT_FALSE(strict.accepts(open + "so <tool_call>{</think>\n\n" + call));
+    EXPECT_EQ(strict.accepts(open + "no end"), !is_thinking);
+    calls.tools[0].is_strict = false;
+  }
+}
+
+// Equal parts of several tools are one node; what only looks equal is not.
+TEST(CallGrammar, ToolsShareNoMoreThanTheyHaveInCommon) {
+  const auto schema = [](std::string_view member, std::string_view definition) {
+    return fmt::format(
+        R"({{"type": "object", "properties": {{"a": {}}}, "required": ["a"],
+             "additionalProperties": false, "$defs": {{"t": {}}}}})",
+        member, definition);
+  };
+  const auto call = [](std::string_view name, std::string_view value) {
+    return fmt::format(
+        "<tool_call>\n{{\"name\": \"{}\", \"arguments\": {{\"a\": {}}}}}\n</tool_call>", name,
+        value);
+  };
+  const auto walker = [&](std::string_view first, std::string_view second) {
+    return Walker({.format = "hermes",
+                   .tools = {{"f", schema(first, R"({"type": "string"})"), true},
+                             {"g", schema(second, R"({"type": "integer"})"), true}},
+                   .is_required = true},
+                  {"<tool_call>", "</tool_call>"});
+  };
+  for (const std::string_view reference :
+       {R"({"$ref": "#/$defs/t"})",
+        R"({"type": ["string", "integer"], "allOf": [{"$ref": "#/$defs/t"}]})"}) {
+    SCOPED_TRACE(reference);
+    Walker referring = walker(reference, reference);
+    EXPECT_TRUE(referring.accepts(call("f", "\"x\"")));
+    EXPECT_FALSE(referring.accepts(call("f", "1")));
+    EXPECT_TRUE(referring.accepts(call("g", "1")));
+    EXPECT_FALSE(referring.accepts(call("g", "\"x\"")));
+  }
+  constexpr std::string_view kNamed = R"({"type": "object", "properties":
+      {"enum": {"$ref": "#/$defs/t"}}, "required": ["enum"]})";
+  Walker named = walker(kNamed, kNamed);
+  EXPECT_TRUE(named.accepts(call("f", R"({"enum": "x"})")));
+  EXPECT_FALSE(named.accepts(call("f", R"({"enum": 1})")));
+  EXPECT_TRUE(named.accepts(call("g", R"({"enum": 1})")));
+  Walker titled = walker(R"({"type": "object", "title": "x", "properties": {"title": {"const": 1}},
+                            "required": ["title"]})",
+                         R"({"type": "object", "title": "y", "properties": {"title": {"const": 2}},
+                            "required": ["title"]})");
+  EXPECT_TRUE(titled.accepts(call("f", R"({"title": 1})")));
+  EXPECT_FALSE(titled.accepts(call("f", R"({"title": 2})")));
+  EXPECT_TRUE(titled.accepts(call("g", R"({"title": 2})")));
+  Walker constants =
+      walker(R"({"const": {"description": "x"}})", R"({"const": {"description": "y"}})");
+  EXPECT_TRUE(constants.accepts(call("f", R"({"description": "x"})")));
+  EXPECT_FALSE(constants.accepts(call("f", R"({"description": "y"})")));
+  EXPECT_TRUE(constants.accepts(call("g", R"({"description": "y"})")));
+}
+
+TEST(CallGrammar, ArgumentsAreAnObjectWhateverElseTheSchemaAllows) {
+  for (const std::string schema : {R"(true)", R"({})", R"({"type": ["object", "integer"]})",
+                                   R"({"anyOf": [{"type": "object"}, {"type": "integer"}]})"}) {
+    SCOPED_TRACE(schema);
+    Walker walker({.format = "hermes", .tools = {{"f", schema, true}}, .is_required = true},
+                  {"<tool_call>", "</tool_call>"});
+    const std::string begin = "<tool_call>\n{\"name\": \"f\", \"arguments\": ";
+    EXPECT_TRUE(walker.accepts(begin + "{\"a\": 1}}\n</tool_call>"));
+    EXPECT_FALSE(walker.accepts(begin + "1}\n</tool_call>"));
+  }
+}
+
 TEST(CallGrammar, AnswersAndCallsExcludeEachOther) {
   Walker both(two_tools("hermes", false, false), {"<tool_call>", "</tool_call>"},
-              GrammarSource::kJson);
+              {.kind = GrammarSource::kJson, .text = "object"});
   EXPECT_TRUE(both.accepts("{\"a\": 1}"));
   EXPECT_FALSE(both.accepts("text"));
   EXPECT_TRUE(

@@ -45,22 +45,33 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source, const Voca
   return Fault{400, "invalid_grammar", "", "There is no grammar."};
 }
 
-// Thoughts, if there are any, in front of `root`.
+// Thoughts, if there are any, in front of `root`. Where nothing is promised, thoughts are free:
+// they may hold calls, and the answer may end in them.
 NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Vocabulary& vocabulary,
                        NodeId root) {
   if (source.think_close.empty()) return root;
-  Languages& languages = grammar.languages();
-  const LanguageId any = languages.any_text();
-  const LanguageId closed = languages.concat({any, languages.literal(source.think_close), any});
+  const bool is_free = source.kind == GrammarSource::kNone && source.calls.is_free();
   // Newlines beside the marks belong to the format (reasoning_parser.h); other white space is text.
   const NodeId space = grammar.repeat(grammar.bytes("\n"), 0, kMaxSpaceAroundThoughts);
-  const NodeId thoughts =
-      grammar.sequence({grammar.text(languages.complement(closed)),
-                        marked_text(grammar, source.think_close, vocabulary), space});
-  if (source.is_thinking) return grammar.sequence({thoughts, root});
-  const NodeId opened =
-      grammar.sequence({space, marked_text(grammar, source.think_open, vocabulary), thoughts});
-  return grammar.sequence({grammar.optional(opened), root});
+  NodeId close = grammar.sequence({marked_text(grammar, source.think_close, vocabulary), space});
+  NodeId text{};
+  if (is_free) {
+    text = text_without(grammar, vocabulary, {source.think_close});
+  } else {
+    Languages& languages = grammar.languages();
+    const LanguageId any = languages.any_text();
+    text = grammar.text(
+        languages.complement(languages.concat({any, languages.literal(source.think_close), any})));
+  }
+  if (source.is_thinking) {
+    close = grammar.sequence({close, root});
+    return grammar.sequence({text, is_free ? grammar.optional(close) : close});
+  }
+  const NodeId begin =
+      grammar.sequence({space, marked_text(grammar, source.think_open, vocabulary), text});
+  if (!is_free) return grammar.sequence({grammar.optional(grammar.sequence({begin, close})), root});
+  return grammar.any_of(
+      {root, grammar.sequence({begin, grammar.optional(grammar.sequence({close, root}))})});
 }
 
 // The answer, or calls.
