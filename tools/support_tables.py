@@ -7,7 +7,7 @@ No mark is taken on trust where the program or a file can be asked:
   - every architecture of the program is in exactly one family, and CTest runs a fixture of it;
   - the integer column is a run: random weights in the shape of each fixture, with --quantization int8 and int4;
   - the families of GGUF files are the rows of gguf_names.cpp;
-  - the options that a feature names are active, and `serve --help` says so where they are for one device only;
+  - the options that a feature names are active, and `serve --help=all` says so where they are for one device only;
   - the options of a feature that is missing are known and refused.
 The column of GPUs is what the classes in src/models run: all but the Transformers plugin, which needs a CPU.
 """
@@ -150,9 +150,9 @@ def model_rows(program):
 
 
 def options_of(program):
-    """From `serve --help`: the option's section and text."""
+    """From `serve --help=all`: the option's section and text."""
     out, section, name = {}, "", ""
-    for line in ask(program, "serve", "--help").splitlines():
+    for line in ask(program, "serve", "--help=all").splitlines():
         if re.match(r"\S", line):
             section = line
         elif found := re.match(r"  (--\S+)((?:, --\S+)*)(.*)", line):

@@ -56,7 +56,7 @@ TEST_F(Keys, RolesDecideAboutAdministration) {
 }
 
 TEST_F(Keys, ANameIsAnOwnerThatOutlivesItsKey) {
-  const KeyPipeline keys({.api_keys = {"plain"}, .key_file = write(kTwoRoles)});
+  const KeyPipeline keys({{"plain"}, "", write(kTwoRoles), false});
   const auto caller = [](const KeyPipeline& pipeline, const std::string& key) {
     HttpRequest head;
     head.headers = {{"authorization", "Bearer " + key}};
@@ -70,7 +70,7 @@ TEST_F(Keys, ANameIsAnOwnerThatOutlivesItsKey) {
   EXPECT_TRUE(plain.starts_with("sha256:"));
   EXPECT_EQ(caller(keys, "plain").use->key_name, "api-key-1");
   // Another process: the same owners, other ids.
-  const KeyPipeline later({.api_keys = {"other", "plain"}, .key_file = write(kTwoRoles)});
+  const KeyPipeline later({{"other", "plain"}, "", write(kTwoRoles), false});
   EXPECT_EQ(caller(later, "plain").owner, plain);
   EXPECT_NE(caller(later, "plain").key_id, caller(keys, "plain").key_id);
 }

@@ -161,8 +161,13 @@ std::size_t find_route(std::string& path) {
   return kNoRoute;
 }
 
-std::string allowed_methods(const Route& route) {
-  std::string allow(route.methods);
+// The methods of a path of the row: below /v1/responses/ they differ.
+std::string_view methods_of(const Route& route, std::string_view path) {
+  return route.text == handle_stored_response ? stored_response_methods(path) : route.methods;
+}
+
+std::string allowed_methods(std::string_view methods) {
+  std::string allow(methods);
   if (allow.starts_with("GET")) allow.insert(3, " HEAD");
   allow += " OPTIONS";
   for (std::size_t at = allow.find(' '); at != std::string::npos; at = allow.find(' ', at + 2))
@@ -170,9 +175,9 @@ std::string allowed_methods(const Route& route) {
   return allow;
 }
 
-bool allows(const Route& route, std::string_view method) {
+bool allows(std::string_view methods, std::string_view method) {
   if (method == "HEAD") method = "GET";
-  std::string_view rest = route.methods;
+  std::string_view rest = methods;
   while (!rest.empty()) {
     const std::size_t space = std::min(rest.find(' '), rest.size());
     if (rest.substr(0, space) == method) return true;
@@ -219,8 +224,8 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   if (head.method == "OPTIONS" && (route || head.path == "*")) {
     HttpReply reply;
     reply.status = 204;
-    reply.headers.emplace_back(
-        "Allow", route ? allowed_methods(*route) : "GET, HEAD, POST, PUT, DELETE, OPTIONS");
+    reply.headers.emplace_back("Allow", route ? allowed_methods(methods_of(*route, head.path))
+                                              : "GET, HEAD, POST, PUT, DELETE, OPTIONS");
     return reply;
   }
   const auto refuse = [&](const Fault& fault) {
@@ -230,10 +235,11 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   // Whoever may not call a route is not told how it is called.
   if (const std::optional<Fault> fault = state_.keys.authorize(route->access, head))
     return refuse(*fault);
-  if (!allows(*route, head.method)) {
-    HttpReply reply = refuse(Fault{405, "method_not_allowed", "",
-                                   fmt::format("{} takes {}.", route->path, route->methods)});
-    reply.headers.emplace_back("Allow", allowed_methods(*route));
+  const std::string_view methods = methods_of(*route, head.path);
+  if (!allows(methods, head.method)) {
+    HttpReply reply = refuse(
+        Fault{405, "method_not_allowed", "", fmt::format("{} takes {}.", route->path, methods)});
+    reply.headers.emplace_back("Allow", allowed_methods(methods));
     return reply;
   }
   if (const std::string* coding = head.header("content-encoding"); coding && !is_identity(*coding))

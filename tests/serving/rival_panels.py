@@ -1,7 +1,7 @@
 """What the panels of vLLM's and SGLang's published Grafana dashboards ask Prometheus for: series by name and labels.
 
-Read from vLLM's examples/observability and examples/online_serving (overview, instances, KV cache, service status,
-speculative decoding, performance and query statistics) and SGLang's examples/monitoring, in November 2026. Left out are
+Read from vLLM's examples/observability (the overview whole; instances, KV cache and service status in part) and SGLang's
+examples/monitoring, in November 2026. vLLM's boards of speculative decoding, performance and queries are not read. Left out are
 rows that vLLM itself fills only with a feature that is switched on: LoRA, KV connectors and offloading, samples of KV
 blocks, the multimodal cache, sleep operations.
 """

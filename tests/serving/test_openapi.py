@@ -36,6 +36,12 @@ def test_every_route_exists(server, document):
     assert len(names) == sum(len(methods) for methods in document["paths"].values())
 
 
+def test_each_path_says_its_methods(server, document):
+    for path, methods in document["paths"].items():
+        allow = server.request("OPTIONS", path.replace("{id}", "none")).headers["Allow"].split(", ")
+        assert sorted(allow) == sorted({name.upper() for name in methods} | {"OPTIONS"} | ({"HEAD"} if "get" in methods else set())), path
+
+
 def test_ranges_are_those_of_requests(server, document):
     """Each number beyond its bounds gets 400 with the field's name."""
     fields = body_of(document["paths"]["/v1/chat/completions"]["post"])["properties"]

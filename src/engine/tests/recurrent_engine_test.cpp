@@ -169,6 +169,7 @@ TEST_P(RecurrentEngine, ChoicesHaveStatesOfTheirOwn) {
 
 TEST_P(RecurrentEngine, FewPagesAndFewStatesGiveTheSameTokens) {
   Options tight = options();
+  tight.context_length = 384;
   tight.max_total_tokens = 384;
   tight.max_mamba_cache_size = 3;
   tight.steps_in_flight = 2;

@@ -34,6 +34,7 @@ void KeyAccount::refill(Clock::time_point now) {
 
 std::optional<KeyAccount::Refusal> KeyAccount::enter(std::shared_ptr<void>& place,
                                                      Clock::time_point now) {
+  place.reset();  // a place that goes takes the lock
   std::lock_guard lock(mutex_);
   const int max_requests = limits_.max_concurrent_requests;
   if (max_requests > 0 && num_running_ >= max_requests)

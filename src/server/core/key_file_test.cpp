@@ -27,7 +27,7 @@ TEST(KeyFile, YamlAndJsonAreRead) {
       "  max_concurrent_requests: 2\n"
       "  max_tokens_per_minute: 20000\n"
       "- {name: operator.1, key_sha256: " +
-          std::string(64, '0') + ", role: admin}\n",
+          std::string(64, 'a') + ", role: admin}\n",
       "keys.yaml");
   ASSERT_EQ(keys.size(), 2u);
   EXPECT_EQ(keys[0].name, "alice");

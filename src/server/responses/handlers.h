@@ -12,4 +12,7 @@ std::optional<Fault> handle_responses(ServerState&, const HttpRequest&,
 std::optional<Fault> handle_stored_response(ServerState&, const HttpRequest&,
                                             const std::shared_ptr<Responder>&);
 
+// The methods of such a path, with spaces between.
+std::string_view stored_response_methods(std::string_view path);
+
 }  // namespace sluice

@@ -8,7 +8,7 @@ The shape is that of recorded sessions, scaled to a model of 8,192 tokens:
 - A session opens with the definitions of tools, a system prompt and a task.
 - A turn ends with a call of a tool, and the next turn adds the answer and the tool's result to the prompt.
 - Most results are short and a few are long (log-normal).
-- Some turns start a sub-agent, which has a prompt of its own and several turns.
+- Some turns start a nested session, which has a prompt of its own and several turns.
 """
 
 import argparse

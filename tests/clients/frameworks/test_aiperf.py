@@ -37,7 +37,7 @@ def test_profile(profile, counts, tmp_path, endpoint):
 
 
 def test_agent_traces(profile, counts, tmp_path):
-    """The scenario replays sessions with growing prompts and sub-agents; without 15 minutes and the public set it asks for
+    """The scenario replays sessions with growing prompts and nested sessions; without 15 minutes and the public set it asks for
     `--unsafe-override`. The prompts' shared parts are hits of the prefix cache."""
     traces = agent_traces.write(tmp_path / "traces", 4)
     assert agent_traces.shared_share(traces) > 0.7

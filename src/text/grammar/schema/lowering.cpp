@@ -44,7 +44,7 @@ Result<NodeId> Lowering::lower() {
 }
 
 std::string Lowering::shared_name(const Goal& goal) const {
-  constexpr std::size_t kMaxValues = 128;  // larger schemas are not compared
+  constexpr std::size_t kMaxValues = 128, kMaxBytes = 4096;  // larger schemas are not compared
   const SchemaId id = schema_of(goal.front());
   if (goal.size() != 1 || is_negative(goal.front()) || graph_[id].at == kNoJson) return {};
   const ExactJson& json = graph_.json;
@@ -63,7 +63,7 @@ std::string Lowering::shared_name(const Goal& goal) const {
       name += ']';
       continue;
     }
-    if (num_values > kMaxValues) return {};
+    if (num_values > kMaxValues || name.size() > kMaxBytes) return {};
     // The place of the schema itself does not matter.
     const std::string_view key = at == graph_[id].at ? std::string_view() : json.key(at);
     const std::string_view text = json.text(at);
@@ -71,8 +71,13 @@ std::string Lowering::shared_name(const Goal& goal) const {
       if (key.starts_with('$') && key.ends_with("ef")) return {};  // $ref and its kin
       if (!is_value && (key == "title" || key == "description" || key == "$comment")) continue;
     }
-    name += fmt::format("{}:{}{}:{}{}", key.size(), key, text.size(), text,
-                        static_cast<int>(json.kind(at)));
+    name += '+';
+    for (const std::string_view part : {key, text}) {
+      const auto size = static_cast<std::uint32_t>(part.size());
+      name.append(reinterpret_cast<const char*>(&size), sizeof(size));
+      name += part;
+    }
+    name += static_cast<char>('0' + static_cast<int>(json.kind(at)));
     if (json.first(at) == kNoJson) continue;
     const bool has_values =
         is_value || key == "enum" || key == "const" || key == "default" || key == "examples";
