@@ -54,8 +54,8 @@ class TestInspectAi:
     @pytest.fixture(params=["openai-api/sluice/sluice-tiny", "vllm/sluice-tiny"])
     def evaluate(self, request, server, tmp_path):
         inspect_ai = pytest.importorskip("inspect_ai")
-        from inspect_ai.model import get_model
-        model = get_model(request.param, base_url=server.url + "/v1", api_key="none", temperature=0, max_tokens=200)
+        from inspect_ai.model import GenerateConfig, get_model
+        model = get_model(request.param, base_url=server.url + "/v1", api_key="none", config=GenerateConfig(temperature=0, max_tokens=200))
 
         def run(task):
             (log,) = inspect_ai.eval(task, model=model, log_dir=str(tmp_path / "log"), display="none", max_connections=2)
@@ -127,5 +127,6 @@ class TestEvalscope:
                 "--eval-type", "openai_api", "--datasets", "general_qa", "--dataset-args", json.dumps(arguments),
                 "--generation-config", '{"temperature": 0, "max_tokens": 64}', "--work-dir", tmp_path / "work")
         report = json.loads(only(tmp_path / "work", "general_qa.json").read_text())
-        print(report)
-        assert counts["requests"] == 2
+        rouge = [metric["score"] for metric in report["metrics"] if metric["identity"]["name"] == "rouge"]
+        assert rouge and rouge == [1.0] * len(rouge)
+        assert report["execution_summary"]["succeeded"] == counts["requests"] == 2
