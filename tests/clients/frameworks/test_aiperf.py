@@ -1,4 +1,4 @@
-"""aiperf: its agent-trace scenario over traces of agent_traces.py."""
+"""aiperf: chat, completions, and its agent-trace scenario over traces of agent_traces.py."""
 
 import json
 
@@ -18,6 +18,22 @@ def profile(command, server, tmp_path):
         return json.loads((tmp_path / "out" / "profile_export_aiperf.json").read_text())
 
     return run
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "out" / "profile_export.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_profile(profile, counts, tmp_path, endpoint):
+    report = profile("--endpoint-type", endpoint, "--concurrency", "2", "--request-count", "6", "--isl", "40", "--osl", "12",
+                     "--extra-inputs", "ignore_eos:true")
+    assert report["request_count"]["avg"] == 6 and report["error_summary"] == []
+    assert report["total_usage_completion_tokens"]["avg"] == counts["generated_tokens"] == 6 * 12
+    assert report["total_usage_prompt_tokens"]["avg"] == counts["prompt_tokens"]
+    assert counts["requests"] == len(records(tmp_path)) == 6
+    # aiperf finds /metrics by itself and records it.
+    assert "vllm:generation_tokens" in (tmp_path / "out" / "server_metrics_export.json").read_text()
 
 
 def test_agent_traces(profile, counts, tmp_path):
