@@ -2,7 +2,7 @@
 """The gap between decode steps on the device: step_gaps.py TIMELINE.csv [LAST_KERNEL [STEPS]]
 
 TIMELINE.csv has a line for each kernel and copy: begin and end in ns, and its name, as bench/gpu/timeline.cpp writes them. A
-step ends with the kernel whose name has LAST_KERNEL in it (default hand_out, a recorded step's last). Prints, over the last
+step ends with the kernel whose name has LAST_KERNEL in it (default store_tokens, a recorded step's last). Prints, over the last
 STEPS steps (default 10), the time from there to the first kernel of the next step, to the first that lasts at least 5 us, and
 what lies between.
 """
@@ -13,7 +13,7 @@ import sys
 def main():
     if len(sys.argv) not in (2, 3, 4) or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    last_name = sys.argv[2] if len(sys.argv) > 2 else "hand_out"
+    last_name = sys.argv[2] if len(sys.argv) > 2 else "store_tokens"
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     rows = []
     for line in open(sys.argv[1]):

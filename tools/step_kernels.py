@@ -2,7 +2,7 @@
 """What a step on the device is made of: step_kernels.py TIMELINE.csv [STEPS [LAST_KERNEL]]
 
 TIMELINE.csv is what bench/gpu/timeline.cpp writes. A step ends with the kernel whose name has LAST_KERNEL in it (default
-hand_out). Prints, for the last STEPS steps (default 8; 0: for all that followed the last pause of 1 ms instead, a prefill that
+store_tokens). Prints, for the last STEPS steps (default 8; 0: for all that followed the last pause of 1 ms instead, a prefill that
 was measured last, say), each kernel's launches and time a step, and the time in which none ran. Kernels overlap where one
 starts before the other has ended: such time counts for the one that started first.
 """

@@ -125,9 +125,8 @@ void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm,
   if (m == 0) return;
   const dim3 grid(static_cast<unsigned>(m));
   const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group);
-  const int warps =
-      static_cast<int>(std::clamp<std::int64_t>((groups + kTogether - 1) / kTogether, kMinWarps,
-                                                kMaxThreads / kWarp));
+  const int warps = static_cast<int>(std::clamp<std::int64_t>((groups + kTogether - 1) / kTogether,
+                                                              kMinWarps, kMaxThreads / kWarp));
   if (group == 0)
     launch_dependent(ctx, "rows to FP8", round_rows_kernel<false, Rows>, grid, warps * kWarp, 0,
                      rows, norm, out);
