@@ -52,7 +52,11 @@ void set_log_level_name(Options& o, std::string_view v) {
 void set_log_format_name(Options& o, std::string_view v) {
   o.log_format = parse::choice(v, {{"text", "text"}, {"json", "json"}});
 }
-// Alone it also says how many ranks there are.
+// Groups of experts say how many ranks there are where nothing asks for several, in either order.
+void set_tp_size(Options& o, std::string_view v) {
+  set_int<&Options::tp_size, 1, 64>(o, v);
+  if (o.tp_size == 1) o.tp_size = o.ep_size;
+}
 void set_ep_size(Options& o, std::string_view v) {
   set_int<&Options::ep_size, 1, 64>(o, v);
   if (o.tp_size == 1) o.tp_size = o.ep_size;
@@ -85,7 +89,7 @@ std::vector<OptionRow> runtime_option_rows() {
        .allowed = "1 to 64",
        .help = "Processes that share every matrix, on this host (docs/ranks.md). They share "
                "--threads, too.",
-       .set = set_int<&Options::tp_size, 1, 64>,
+       .set = set_tp_size,
        .get = field<&Options::tp_size>},
       {.name = "ep-size",
        .aliases = "ep expert-parallel-size",

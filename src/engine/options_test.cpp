@@ -289,6 +289,8 @@ TEST(Options, GroupsOfExpertsAloneSayHowManyRanksThereAre) {
   set_option(options, "ep", "4");
   EXPECT_EQ(options.tp_size, 4);
   EXPECT_EQ(options.ep_size, 4);
+  set_option(options, "tp", "1");
+  EXPECT_EQ(options.tp_size, 4);
   set_option(options, "tp", "8");
   set_option(options, "expert-parallel-size", "2");
   EXPECT_EQ(options.tp_size, 8);

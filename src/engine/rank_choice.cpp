@@ -63,6 +63,9 @@ std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert
   for (int other = 2; other <= kMaxRanks; ++other)
     if (other % expert_groups == 0 && undivided(config, other, expert_groups).empty())
       would.push_back(other);
+  if (would.empty() && expert_groups > 1)
+    return fmt::format("{}, and no other multiple of --ep-size {} divides the model", problem,
+                       expert_groups);
   return would.empty() ? fmt::format("{}, and no other number divides the model", problem)
                        : fmt::format("{}; --tp-size {} would do", problem,
                                      fmt::join(would.begin(), would.end(), ", "));

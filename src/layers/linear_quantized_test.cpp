@@ -1,9 +1,11 @@
 // How blocks of a GGUF file, and plain weights under --quantization, are stored.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/error.h"
+#include "base/testing/errors.h"
 #include "base/testing/folder.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "kernels/types/quantize_model.h"
@@ -105,6 +107,35 @@ TEST_F(QuantisedLinear, FusedBlocksOfOneTypeStayAndOfTwoTypesAreWidened) {
     EXPECT_TRUE(mixed.weight.format == Format::kBf16) << other;
     EXPECT_EQ(mixed.rows(), 80);
   }
+}
+
+// One rank of several that never communicates.
+class RankOf final : public Communicator {
+ public:
+  RankOf(int rank, int size) : rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce(const Tensor&) override {}
+  void all_gather(const Tensor&, const Tensor&) override {}
+  void broadcast(const Tensor&, int) override {}
+  void barrier() override {}
+
+ private:
+  int rank_, size_;
+};
+
+TEST_F(QuantisedLinear, RanksHaveWholeBlocks) {
+  const auto share = [&](int ranks) {
+    RankOf communicator(1, ranks);
+    ctx_.communicator = &communicator;
+    WeightLoader loader(*source_, kKept, DType::kBF16, ctx_);
+    const Linear linear = Linear::load(loader.root(), {{"a", 40}}, kColumns, Shard::kRow, false);
+    loader.finish([](std::string_view) { return true; });
+    return linear.weight.columns;
+  };
+  EXPECT_EQ(share(3), 32);
+  EXPECT_THAT(message_of([&] { share(2); }),
+              ::testing::HasSubstr("a.weight: ranks of 48 columns would share its blocks of 32"));
 }
 
 TEST_F(QuantisedLinear, BlocksAreWidenedUnlessTheyAreToStay) {

@@ -43,6 +43,9 @@ TEST(RankChoice, DealsWholeExperts) {
   EXPECT_EQ(expert_groups_refusal(config, 1, 1), "");
   EXPECT_EQ(sharing_refusal(config, 2, 2), "") << "columns of an expert are not shared";
   EXPECT_NE(sharing_refusal(config, 4, 2), "");
+  EXPECT_EQ(sharing_refusal(config, 8, 8),
+            "4 attention heads cannot be shared equally by 8 ranks, and no other multiple of "
+            "--ep-size 8 divides the model");
   EXPECT_EQ(expert_groups_refusal(config, 4, 3),
             "4 ranks cannot form 3 groups of equal size; --ep-size 2, 4 would do, or another "
             "--tp-size");

@@ -289,6 +289,13 @@ void Weights::fill(const ops::Weight& w, std::int64_t index, std::int64_t first,
   // Blocks that are wanted as they are keep their values; other weights are quantised from all of
   // their bits.
   const bool as_blocks = blocks && w.format == format_of_blocks(*blocks) && w.group == kBlockValues;
+  const AxisRange columns = ranges.back();
+  require(
+      !as_blocks || columns.count < 0 ||
+          (columns.begin % kBlockValues == 0 && columns.count % kBlockValues == 0),
+      "{}: ranks of {} columns would share its blocks of {}; fewer ranks have whole blocks, and "
+      "--dtype float32 needs none",
+      path(name), columns.count, kBlockValues);
   const bool narrow = w.format == ops::Format::kBf16 ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
