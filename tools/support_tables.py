@@ -89,10 +89,11 @@ FEATURES = [
     Row("Speculative decoding: prompt look-up, MTP layers, EAGLE heads, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
+    Row("Pipeline parallelism on one host (`--pp-size`)", YES, "not tested", "pp-size"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: pipeline, data and expert parallelism, several hosts", NO, NO, "", "pp-size dp-size ep-size nnodes"),
+    Row("Not yet: data and expert parallelism, several hosts", NO, NO, "", "dp-size ep-size nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio", NO, NO),
 ]

@@ -74,9 +74,12 @@ struct Options {
   bool drafts_as_rows = false;
   std::vector<double> synthetic_acceptance;
   // Runtime
-  std::string device = "auto";  // auto, cpu, cuda
-  int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used
-  int tp_size = 1;              // ranks that share the matrices (docs/ranks.md)
+  std::string device = "auto";      // auto, cpu, cuda
+  int base_gpu_id = -1;             // of the GPU that computes; -1: the first that can be used
+  int tp_size = 1;                  // ranks that share the matrices (docs/ranks.md)
+  int pp_size = 1;                  // stages that share the layers; each has tp_size ranks
+  int pp_max_micro_batch_size = 0;  // decode rows of a step of stages; 0: an equal share
+  int num_ranks() const { return tp_size * pp_size; }
   bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
   bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =

@@ -11,4 +11,8 @@ namespace sluice {
 // would do, as the end of a sentence: "24 attention heads cannot ...; --tp-size 2, 3 or 4 would".
 std::string sharing_refusal(const ModelConfig& config, int num_ranks);
 
+// Empty: `num_stages` stages of `num_sharers` ranks each can share the model's layers. Else what
+// stands against it, in the same form.
+std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sharers);
+
 }  // namespace sluice
