@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs `sluice verify --dump` with one thread and with two, in separate processes, and compares the
-files.
+"""Runs `sluice verify --dump` twice with other flags, in separate processes, and compares the
+files. Without flags: with one thread, and with two.
 
-    compare_dumps.py SLUICE MODEL GOLDEN [--modes LIST]
+    compare_dumps.py SLUICE MODEL GOLDEN [--modes LIST] [--first FLAGS] [--second FLAGS]
 
 Every position's tokens, log-probabilities and hash of the logits' bits must be equal. Exits with 1
 if they are not.
@@ -10,14 +10,15 @@ if they are not.
 import argparse
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
 
 
-def dump(args, threads, path):
+def dump(args, flags, path):
     command = [args.sluice, "verify", "--model", args.model, "--golden", args.golden, "--dtype", "float32",
-               "--modes", args.modes, "--threads", str(threads), "--dump", str(path)]
+               "--modes", args.modes, "--dump", str(path), *shlex.split(flags)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}")
@@ -41,14 +42,18 @@ def main():
     parser.add_argument("model")
     parser.add_argument("golden")
     parser.add_argument("--modes", default="whole,chunk:7,decode")
+    parser.add_argument("--first", default="--threads 1")
+    parser.add_argument("--second", default="--threads 2")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        one, two = (positions(dump(args, n, pathlib.Path(folder, f"{n}.json"))) for n in (1, 2))
+        one, two = (positions(dump(args, flags, pathlib.Path(folder, f"{i}.json")))
+                    for i, flags in enumerate((args.first, args.second)))
     different = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
     for key in different[:20]:
         print("differs at mode, run, case, position:", key)
     hashes = {value[0] for value in one.values()}
-    print(f"{len(one)} positions with 1 thread, {len(two)} with 2, {len(different)} differ, {len(hashes)} distinct hashes")
+    print(f"{len(one)} positions with {args.first}, {len(two)} with {args.second}, {len(different)} differ, "
+          f"{len(hashes)} distinct hashes")
     # A hash that never varies would compare nothing.
     return 1 if different or len(one) < 2 or len(hashes) < len(one) // 16 else 0
 

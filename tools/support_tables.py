@@ -90,10 +90,11 @@ FEATURES = [
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
     Row("Whole experts at a rank (`--ep-size`, `--enable-expert-parallel`)", YES, "not tested", "ep-size enable-expert-parallel"),
+    Row("Pipeline parallelism on one host (`--pp-size`)", YES, "not tested", "pp-size"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: pipeline and data parallelism, several hosts", NO, NO, "", "pp-size dp-size nnodes"),
+    Row("Not yet: data parallelism, several hosts", NO, NO, "", "dp-size nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio", NO, NO),
 ]

@@ -93,8 +93,10 @@ class OpsBackend final : public AttentionBackend {
     }
     for (const Segment& segment : segments_) ++counts_[static_cast<std::size_t>(segment.method)];
     const AttnForwardMethod first = segments_.front().method;
-    if (first == AttnForwardMethod::kMhaOneShot || first == AttnForwardMethod::kMhaChunkedKv)
-      plan_expanded(fb, first);
+    const bool expands =
+        first == AttnForwardMethod::kMhaOneShot || first == AttnForwardMethod::kMhaChunkedKv;
+    // A stage of a pipeline may have no layer that attends.
+    if (expands && first_attention_ >= 0) plan_expanded(fb, first);
   }
 
   void mha(Context& given, const ForwardBatch& fb, const MhaArgs& args) override {

@@ -22,19 +22,39 @@ void add_floats(float* sum, const float* x, std::int64_t count) {
 }  // namespace
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(SharedRegion& region, int rank, int spin_us)
-    : region_(region), rank_(rank), spin_us_(spin_us) {
+    : region_(region),
+      lane_(SharedRegion::kAllRanks),
+      group_{0, region.size()},
+      rank_(rank),
+      spin_us_(spin_us) {
   check(rank >= 0 && rank < region.size(), "rank {} of {}", rank, region.size());
+}
+
+SharedMemoryCommunicator::SharedMemoryCommunicator(SharedRegion& region, const RankGroup& stage,
+                                                   int rank, int spin_us)
+    : region_(region),
+      lane_(SharedRegion::kStageRanks),
+      group_(stage),
+      rank_(rank - stage.first),
+      spin_us_(spin_us) {
+  check(rank_ >= 0 && rank_ < stage.size && stage.first >= 0 &&
+            stage.first + stage.size <= region.size(),
+        "rank {} in a stage of ranks {} to {}, of {}", rank, stage.first,
+        stage.first + stage.size - 1, region.size());
 }
 
 void SharedMemoryCommunicator::exchange(
     const std::byte* bytes, std::int64_t count,
     const std::function<void(int rank, const std::byte* bytes)>& read) {
   const std::uint32_t operation = num_operations_++;
-  if (count > 0) std::memcpy(region_.slot(rank_, operation), bytes, static_cast<size_t>(count));
-  region_.post(rank_, operation + 1);
+  const int own = group_.first + rank_;
+  if (count > 0)
+    std::memcpy(region_.slot(lane_, own, operation), bytes, static_cast<size_t>(count));
+  SharedRegion::advance(region_.posted(lane_, own), operation + 1);
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank != rank_) region_.await(rank, operation + 1, spin_us_);
-    read(rank, region_.slot(rank, operation));
+    const int other = group_.first + rank;
+    if (other != own) region_.await(region_.posted(lane_, other), operation + 1, spin_us_);
+    read(rank, region_.slot(lane_, other, operation));
   }
 }
 

@@ -20,17 +20,26 @@
 
 namespace sluice {
 
+// Ranks [first, first + size) of a region.
+struct RankGroup {
+  int first = 0;
+  int size = 1;
+};
+
 class SharedMemoryCommunicator final : public Communicator {
  public:
   // How long a rank looks for the others before it sleeps: a sleeper takes tens of microseconds to
   // wake. 0 where ranks outnumber processors.
   static constexpr int kSpinUs = 100;
 
-  // `region` outlives the communicator.
+  // All ranks of the region, which outlives the communicator.
   SharedMemoryCommunicator(SharedRegion& region, int rank, int spin_us = kSpinUs);
+  // Those of a stage, which has `rank` of the region.
+  SharedMemoryCommunicator(SharedRegion& region, const RankGroup& stage, int rank, int spin_us);
 
+  // Counted in the group.
   int rank() const override { return rank_; }
-  int size() const override { return region_.size(); }
+  int size() const override { return group_.size; }
   // Dense, float32 or bfloat16; bfloat16 is summed in float32 and rounded once.
   void all_reduce(const Tensor& x) override;
   // Of any type. x is dense; `out` is, or it is [size, M, N] with gaps where x is [M, N].
@@ -47,6 +56,8 @@ class SharedMemoryCommunicator final : public Communicator {
                 const std::function<void(int rank, const std::byte* bytes)>& read);
 
   SharedRegion& region_;
+  const SharedRegion::Lane lane_;
+  const RankGroup group_;
   const int rank_, spin_us_;
   std::uint32_t num_operations_ = 0;
 };

@@ -5,12 +5,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "distributed/rank_processes.h"
+#include "distributed/shared_memory_link.h"
 
 namespace sluice {
 namespace {
@@ -118,6 +120,97 @@ TEST_P(Processes, HoldTheSameBitsInTheOrderOfRanks) {
   SharedMemoryCommunicator communicator(ranks.region(), 0, 0);
   EXPECT_EQ(run_collectives(communicator), 0);
   EXPECT_FALSE(ranks.region().failure().has_value()) << ranks.region().failure()->text;
+}
+
+// Tensors of many sizes, of which the largest is longer than the ring. Says how many numbers are
+// wrong.
+constexpr std::int64_t kLinkSizes[] = {
+    1,       777,
+    0,       SharedRegion::kPieceBytes / 4,
+    300'001, SharedRegion::kPieceBytes* SharedRegion::kPieces / 3,
+    5};
+
+void send_tensors(StageLink& link, int rank) {
+  for (const std::int64_t size : kLinkSizes) {
+    std::vector<float> values = values_of(rank, size);
+    link.send(Tensor::dense(values.data(), DType::kF32, {size}));
+    std::ranges::fill(values, -1.0f);  // the receiver has its own
+  }
+}
+
+int receive_tensors(StageLink& link, int rank) {
+  int mistakes = 0;
+  for (const std::int64_t size : kLinkSizes) {
+    std::vector<float> values(static_cast<std::size_t>(size));
+    link.receive(Tensor::dense(values.data(), DType::kF32, {size}));
+    mistakes += values != values_of(rank, size);
+  }
+  return mistakes;
+}
+
+TEST(Processes, ALinkKeepsTensorsInOrderAndItsSenderRunsAhead) {
+  RankProcesses ranks(2, process([](SharedRegion& region, MessageSocket& socket, int) {
+                        SharedMemoryLink link(region, 1, 0, 10);
+                        std::vector<float> ahead(1000, 1.0f);
+                        for (int i = 0; i < 3; ++i)
+                          link.send(Tensor::dense(ahead.data(), DType::kF32, {1000}));
+                        SharedMemoryCommunicator all(region, 1);
+                        all.barrier();  // nothing was received yet
+                        for (int i = 0; i < 3; ++i) send_tensors(link, 1);
+                        Message none;
+                        while (socket.receive(none)) {
+                        }
+                        return 0;
+                      }));
+  tell_ranks(ranks);
+  SharedMemoryCommunicator all(ranks.region(), 0, 0);
+  all.barrier();
+  SharedMemoryLink link(ranks.region(), 1, 0, 0);
+  std::vector<float> ahead(1000);
+  for (int i = 0; i < 3; ++i) link.receive(Tensor::dense(ahead.data(), DType::kF32, {1000}));
+  EXPECT_EQ(ahead, std::vector<float>(1000, 1.0f));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(receive_tensors(link, 1), 0);
+}
+
+// Two stages of two ranks: collectives of a stage, links from rank 2 to 0 and from 3 to 1, and
+// collectives of all.
+int run_stages(SharedRegion& region, int rank) {
+  SharedMemoryCommunicator all(region, rank, 0), stage(region, {rank / 2 * 2, 2}, rank, 0);
+  int mistakes = 0;
+  // A stage makes more operations than the other one.
+  for (int i = 0; i < (rank < 2 ? 3 : 5); ++i) mistakes += run_collectives(stage);
+  SharedMemoryLink link(region, rank % 2 + 2, rank % 2, 0);
+  if (rank >= 2)
+    send_tensors(link, rank);
+  else
+    mistakes += receive_tensors(link, rank + 2);
+  return mistakes + run_collectives(all);
+}
+
+TEST(Processes, StagesMakeCollectivesOfTheirOwn) {
+  RankProcesses ranks(4, process([](SharedRegion& region, MessageSocket& socket, int rank) {
+                        if (run_stages(region, rank) > 0) region.fail(ErrorKind::kBug, "mistakes");
+                        Message none;
+                        while (socket.receive(none)) {
+                        }
+                        return 0;
+                      }));
+  tell_ranks(ranks);
+  EXPECT_EQ(run_stages(ranks.region(), 0), 0);
+  EXPECT_FALSE(ranks.region().failure().has_value()) << ranks.region().failure()->text;
+}
+
+TEST(Processes, AWaitForALinkEndsSoonAfterItsSenderIsKilled) {
+  RankProcesses ranks(2, process([](SharedRegion&, MessageSocket&, int) {
+                        for (;;) pause();
+                        return 0;
+                      }));
+  tell_ranks(ranks);
+  SharedMemoryLink link(ranks.region(), 1, 0, 0);
+  std::thread killer([&] { kill(ranks.pid(1), SIGKILL); });
+  float number = 0;
+  EXPECT_THROW(link.receive(Tensor::dense(&number, DType::kF32, {1})), Error);
+  killer.join();
 }
 
 TEST(Processes, AWaitEndsSoonAfterAPeerIsKilled) {

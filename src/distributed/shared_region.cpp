@@ -19,7 +19,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x736c7569'63650001ull;  // the last digits: version of the layout
+constexpr std::uint64_t kMagic = 0x736c7569'63650002ull;  // the last digits: version of the layout
 constexpr std::size_t kMaxText = 1024;
 constexpr std::size_t kLine = 64;  // bytes of a cache line
 // A sleeper looks for a failure this often, also when nobody wakes it.
@@ -41,10 +41,16 @@ bool has_reached(std::uint32_t posted, std::uint32_t count) {
 
 }  // namespace
 
-// What one rank writes and the others read.
+// A count that ranks wait for; counts go round.
+struct SharedRegion::Counter {
+  alignas(kLine) Word count{0};
+  alignas(kLine) Word sleepers{0};
+};
+
+// What belongs to one rank.
 struct SharedRegion::Cell {
-  alignas(kLine) Word posted{0};
-  alignas(kLine) Word sleepers{0};  // that wait for `posted`
+  Counter posted[kLanes];
+  Counter sent, taken;
   alignas(kLine) Word beats{0};
   alignas(kLine) std::atomic<std::uint32_t> num_results{0};
   std::atomic<std::uint64_t> results[kKeptResults];
@@ -59,9 +65,14 @@ struct SharedRegion::Header {
   std::uint32_t failure_length = 0;
   char failure_text[kMaxText] = {};
   Cell cells[kMaxRanks];
-  // [2][size] slots follow
+  // [kLanes][2][size] slots and [size][kPieces] pieces follow. Memory that nobody writes is never
+  // there.
+  static std::size_t slots_bytes(int size) {
+    return 2 * kLanes * static_cast<std::size_t>(size) * kSlotBytes;
+  }
   static std::size_t total_bytes(int size) {
-    return header_bytes() + 2 * static_cast<std::size_t>(size) * kSlotBytes;
+    return header_bytes() + slots_bytes(size) +
+           static_cast<std::size_t>(size) * kPieces * kPieceBytes;
   }
   static std::size_t header_bytes() { return (sizeof(Header) + 4095) / 4096 * 4096; }
 };
@@ -122,7 +133,12 @@ void SharedRegion::fail(ErrorKind kind, std::string_view text) {
   header_->failure_length = static_cast<std::uint32_t>(std::min(text.size(), kMaxText));
   std::memcpy(header_->failure_text, text.data(), header_->failure_length);
   header_->failed.store(1);
-  for (int rank = 0; rank < size(); ++rank) wake(header_->cells[rank].posted);
+  for (int rank = 0; rank < size(); ++rank) {
+    Cell& cell = header_->cells[rank];
+    for (const Counter& counter : cell.posted) wake(counter.count);
+    wake(cell.sent.count);
+    wake(cell.taken.count);
+  }
 }
 
 std::optional<RankFailure> SharedRegion::failure() const {
@@ -157,38 +173,58 @@ std::optional<std::uint64_t> SharedRegion::result(int rank, std::uint32_t index)
   return cell.results[index % kKeptResults].load(std::memory_order_relaxed);
 }
 
-void SharedRegion::post(int rank, std::uint32_t count) {
-  Cell& cell = header_->cells[rank];
-  cell.posted.store(count);
+void SharedRegion::advance(Counter& counter, std::uint32_t count) {
+  counter.count.store(count);
   // Both are sequentially consistent: a rank that goes to sleep after this load sees `count`.
-  if (cell.sleepers.load() != 0) wake(cell.posted);
+  if (counter.sleepers.load() != 0) wake(counter.count);
 }
 
-void SharedRegion::await(int rank, std::uint32_t count, int spin_us) const {
-  Cell& cell = header_->cells[rank];
-  if (has_reached(cell.posted.load(std::memory_order_acquire), count)) return;
+void SharedRegion::await(Counter& counter, std::uint32_t count, int spin_us) const {
+  const auto is_there = [&] {
+    return has_reached(counter.count.load(std::memory_order_acquire), count);
+  };
+  if (is_there()) return;
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::microseconds(spin_us);
   do {
     // One pause may take a hundred cycles: check after each, and read the clock now and then.
     for (int i = 0; i < 64; ++i) {
-      if (has_reached(cell.posted.load(std::memory_order_acquire), count)) return;
+      if (is_there()) return;
       _mm_pause();
     }
   } while (Clock::now() < deadline);
   for (;;) {
     check();
-    cell.sleepers.fetch_add(1);
-    const std::uint32_t seen = cell.posted.load();
-    if (!has_reached(seen, count)) sleep_on(cell.posted, seen);
-    cell.sleepers.fetch_sub(1);
-    if (has_reached(cell.posted.load(std::memory_order_acquire), count)) return;
+    counter.sleepers.fetch_add(1);
+    const std::uint32_t seen = counter.count.load();
+    if (!has_reached(seen, count)) sleep_on(counter.count, seen);
+    counter.sleepers.fetch_sub(1);
+    if (is_there()) return;
   }
 }
 
-std::byte* SharedRegion::slot(int rank, std::uint32_t operation) const {
-  const std::size_t index = (operation % 2) * header_->size + static_cast<std::size_t>(rank);
+SharedRegion::Counter& SharedRegion::posted(Lane lane, int rank) const {
+  return header_->cells[rank].posted[lane];
+}
+
+SharedRegion::Counter& SharedRegion::sent(int rank) const {
+  return header_->cells[rank].sent;
+}
+
+SharedRegion::Counter& SharedRegion::taken(int rank) const {
+  return header_->cells[rank].taken;
+}
+
+std::byte* SharedRegion::slot(Lane lane, int rank, std::uint32_t operation) const {
+  const std::size_t index =
+      (2 * std::size_t{lane} + operation % 2) * header_->size + static_cast<std::size_t>(rank);
   return reinterpret_cast<std::byte*>(header_) + Header::header_bytes() + index * kSlotBytes;
+}
+
+std::byte* SharedRegion::piece(int rank, std::uint32_t index) const {
+  const std::size_t number = static_cast<std::size_t>(rank) * kPieces + index % kPieces;
+  return reinterpret_cast<std::byte*>(header_) + Header::header_bytes() +
+         Header::slots_bytes(size()) + number * kPieceBytes;
 }
 
 }  // namespace sluice

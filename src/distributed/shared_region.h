@@ -1,5 +1,5 @@
-// The memory that the ranks of one host share: where they post the parts of collectives, whether
-// they are alive, and why they end.
+// The memory that the ranks of one host share: where they post the parts of collectives and the
+// rows for the next stage, whether they are alive, and why they end.
 //
 //   SharedRegion region = SharedRegion::create(2);      // rank 0; region.fd() goes to the others
 //   SharedRegion region = SharedRegion::attach(fd);     // another rank
@@ -32,6 +32,12 @@ class SharedRegion {
  public:
   // Bytes that a rank posts at once; a larger tensor is posted piece by piece.
   static constexpr std::int64_t kSlotBytes = 256 << 10;
+  // Groups of ranks that a rank can make collectives with: all ranks, and those of its stage. They
+  // take no turns with each other.
+  enum Lane : std::uint8_t { kAllRanks, kStageRanks, kLanes };
+  // A rank receives from the stage before it through a ring of so many pieces of so many bytes.
+  static constexpr std::int64_t kPieceBytes = 1 << 20;
+  static constexpr std::uint32_t kPieces = 16;
 
   // For 1 to kMaxRanks ranks. Error{kNoResources}: the system has no such memory.
   static SharedRegion create(int size);
@@ -63,15 +69,23 @@ class SharedRegion {
 
  private:
   friend class SharedMemoryCommunicator;
+  friend class SharedMemoryLink;
+  struct Counter;
   struct Cell;
   struct Header;
   SharedRegion(int fd, Header* header, std::size_t bytes)
       : fd_(fd), header_(header), bytes_(bytes) {}
-  // Says that a rank has posted its operations before `count`, and wakes those that wait.
-  void post(int rank, std::uint32_t count);
-  // Waits until `rank` has: spins for `spin_us`, then sleeps. Throws the failure.
-  void await(int rank, std::uint32_t count, int spin_us) const;
-  std::byte* slot(int rank, std::uint32_t operation) const;
+  // Sets a counter, and wakes those that wait for it.
+  static void advance(Counter& counter, std::uint32_t count);
+  // Waits until a counter has reached `count`: spins for `spin_us`, then sleeps. Throws the
+  // failure.
+  void await(Counter& counter, std::uint32_t count, int spin_us) const;
+  // Operations that a rank has posted; pieces sent to a rank, and those that it has taken.
+  Counter& posted(Lane lane, int rank) const;
+  Counter& sent(int rank) const;
+  Counter& taken(int rank) const;
+  std::byte* slot(Lane lane, int rank, std::uint32_t operation) const;
+  std::byte* piece(int rank, std::uint32_t index) const;
 
   int fd_ = -1;
   Header* header_ = nullptr;

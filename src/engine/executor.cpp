@@ -1,5 +1,6 @@
 #include "engine/executor.h"
 
+#include <algorithm>
 #include <exception>
 #include <future>
 #include <optional>
@@ -39,11 +40,14 @@ Executor::Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size,
     : ranks_(std::move(ranks)),
       dp_size_(dp_size),
       tp_size_(static_cast<int>(ranks_.size()) / dp_size),
-      others_(std::move(others)) {
+      others_(std::move(others)),
+      is_pipeline_(others_ && others_->are_stages()) {
   check(!ranks_.empty() && static_cast<int>(ranks_.size()) == dp_size_ * tp_size_,
         "{} ranks for {} data-parallel groups", ranks_.size(), dp_size_);
   check(!others_ || ranks_.size() == 1, "{} ranks in this process, and more elsewhere",
         ranks_.size());
+  // A GPU takes the next step while it computes one; a CPU computes in the thread that calls.
+  if (ranks_.front()->context().device.kind != DeviceKind::kCpu) max_ahead_ = 2;
   if (ranks_.size() == 1) return;
   for (std::size_t i = 0; i < ranks_.size(); ++i)
     threads_.push_back(std::make_unique<RankThread>());
@@ -80,15 +84,37 @@ void Executor::attempt(const std::function<void()>& part) {
   }
 }
 
+void Executor::forward(InFlight& flight) {
+  flight.has_begun = true;
+  on_every_rank([&](std::size_t rank) {
+    flight.pending[rank] = ranks_[rank]->launch(flight.step->dp[group_of(rank)]);
+  });
+}
+
+void Executor::choose(InFlight& flight, const std::vector<SampleInputs>& inputs) {
+  const SampleInputs none;
+  on_every_rank([&](std::size_t rank) {
+    ranks_[rank]->sample(flight.pending[rank], inputs.empty() ? none : inputs[group_of(rank)]);
+  });
+}
+
+void Executor::begin_steps(int most) {
+  int num_begun = 0;
+  for (InFlight& flight : in_flight_) {
+    if (num_begun++ >= most || !flight.has_inputs) return;
+    if (flight.has_begun) continue;
+    forward(flight);
+    choose(flight, flight.inputs);
+  }
+}
+
 void Executor::launch(const Step& step) {
   check(static_cast<int>(step.dp.size()) == dp_size_, "a step of {} groups for {}", step.dp.size(),
         dp_size_);
-  InFlight flight{.step = &step, .pending = std::vector<Pending>(ranks_.size())};
+  InFlight flight{.step = &step, .pending = std::vector<Pending>(ranks_.size()), .inputs = {}};
   attempt([&] {
     if (others_) others_->launch(step);
-    on_every_rank([&](std::size_t rank) {
-      flight.pending[rank] = ranks_[rank]->launch(step.dp[group_of(rank)]);
-    });
+    if (!is_pipeline_) forward(flight);
   });
   in_flight_.push_back(std::move(flight));
 }
@@ -99,13 +125,13 @@ void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& in
   check(inputs.empty() || static_cast<int>(inputs.size()) == dp_size_,
         "sampling inputs of {} groups for {}", inputs.size(), dp_size_);
   InFlight& flight = in_flight_.back();
-  const SampleInputs none;
   try {
     attempt([&] {
       if (others_) others_->sample(step_id, inputs);
-      on_every_rank([&](std::size_t rank) {
-        ranks_[rank]->sample(flight.pending[rank], inputs.empty() ? none : inputs[group_of(rank)]);
-      });
+      if (!is_pipeline_) return choose(flight, inputs);
+      flight.inputs = inputs;
+      flight.has_inputs = true;
+      begin_steps(max_ahead_);
     });
   } catch (...) {
     in_flight_.pop_back();
@@ -116,6 +142,7 @@ void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& in
 StepResult Executor::collect(std::uint64_t step_id) {
   check(!in_flight_.empty() && in_flight_.front().step->id == step_id,
         "step {} is collected, which is not the oldest in flight", step_id);
+  if (is_pipeline_) attempt([&] { begin_steps(std::max(1, max_ahead_)); });
   InFlight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   std::vector<BatchResult> results(ranks_.size());

@@ -16,6 +16,10 @@
 // get each step and keep up by themselves. An exception of a step ends all ranks, as Error{kFatal}:
 // the others may be waiting in the middle of the step.
 //
+// In a pipeline this process has the last stage. The other stages begin with a step when it is
+// launched. This one does its part when it is collected, or on a GPU as soon as few enough steps
+// are ahead: so the thread plans a further step while the first stage computes this one.
+//
 // One thread calls, but for failure(). Errors: what a runner throws; Error{kBug} for ids out of
 // order.
 #pragma once
@@ -70,17 +74,26 @@ class Executor {
  private:
   struct InFlight {
     const Step* step;
-    std::vector<Pending> pending;  // [ranks]
+    std::vector<Pending> pending;      // [ranks]
+    std::vector<SampleInputs> inputs;  // of a step of a pipeline that has not begun here
+    bool has_inputs = false, has_begun = false;
   };
   // Calls work(rank) for every rank, each on its thread, and waits for all.
   void on_every_rank(const std::function<void(std::size_t rank)>& work);
   std::size_t group_of(std::size_t rank) const { return rank / static_cast<std::size_t>(tp_size_); }
+  void forward(InFlight& flight);
+  void choose(InFlight& flight, const std::vector<SampleInputs>& inputs);
+  // In a pipeline: the forward and the choice of the oldest steps that have not begun, while fewer
+  // than `most` have.
+  void begin_steps(int most);
   // Does a part of a step; where it fails and ranks wait elsewhere, all of them end.
   void attempt(const std::function<void()>& part);
 
   std::vector<std::unique_ptr<ModelRunner>> ranks_;
   const int dp_size_, tp_size_;
-  const std::unique_ptr<RemoteRanks> others_;         // null: none
+  const std::unique_ptr<RemoteRanks> others_;  // null: none
+  const bool is_pipeline_;
+  int max_ahead_ = 0;  // steps of a pipeline that begin before they are collected
   std::vector<std::unique_ptr<RankThread>> threads_;  // [ranks]; empty in a world of one
   std::deque<InFlight> in_flight_;
 };

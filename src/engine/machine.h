@@ -15,7 +15,8 @@ struct Machine {
   int rank = 0;  // of the ranks that share what the machine has
 };
 
-// The device that --device and --base-gpu-id name; of several ranks each has the next GPU.
+// The device that --device and --base-gpu-id name; of several ranks each has the next GPU,
+// stage by stage.
 // Error{kNoDevice} as choose_device().
 Device serving_device(const Options& options, int rank = 0);
 

@@ -79,6 +79,9 @@ struct Options {
   int tp_size = 1;                      // ranks that share the matrices (docs/ranks.md)
   int ep_size = 1;                      // groups of ranks, each with whole experts
   bool enable_expert_parallel = false;  // every rank has whole experts
+  int pp_size = 1;                      // stages that share the layers; each has tp_size ranks
+  int pp_max_micro_batch_size = 0;      // decode rows of a step of stages; 0: an equal share
+  int num_ranks() const { return tp_size * pp_size; }
   bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
   bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =

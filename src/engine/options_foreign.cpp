@@ -102,8 +102,6 @@ std::vector<OptionRow> foreign_option_rows() {
       refused("crash-dump-folder", "", kString, "", "requests are never written to disk"),
       ignored("enable-trace", "", kFlag, "false",
               "traces are exported where --otlp-traces-endpoint names a collector"),
-      refused("pp-size", "pp pipeline-parallel-size", kInt, "1",
-              "every rank has a part of all layers; give --tp-size"),
       refused("dp-size", "dp data-parallel-size", kInt, "1",
               "run one server a replica behind a gateway"),
       refused("moe-a2a-backend", "", kString, "none",

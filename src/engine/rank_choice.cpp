@@ -90,4 +90,17 @@ std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int 
                      expert_groups, advice);
 }
 
+std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sharers) {
+  if (num_stages == 1) return "";
+  if (config.fallback)
+    return "the Transformers plugin computes all layers in one process; leave it out";
+  if (num_stages > config.num_layers)
+    return fmt::format("each stage needs a layer, and the model has {}; --pp-size {} would do",
+                       config.num_layers, config.num_layers);
+  if (num_stages * num_sharers > kMaxRanks)
+    return fmt::format("{} stages of {} ranks are {} processes; {} are the most", num_stages,
+                       num_sharers, num_stages * num_sharers, kMaxRanks);
+  return "";
+}
+
 }  // namespace sluice

@@ -14,4 +14,8 @@ std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert
 // The same for the number of these groups; also of one, which a model without experts has not.
 std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups);
 
+// Empty: `num_stages` stages of `num_sharers` ranks each can share the model's layers. Else what
+// stands against it, in the same form.
+std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sharers);
+
 }  // namespace sluice

@@ -74,15 +74,16 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
   const ServingPlan plan = resolve_or_throw(options, config, machine);
   const WeightSource source = open_weights(plan, config, hello.directory);
   RankCommunicators communicators(region, hello.rank, machine, plan);
-  require_same_model(communicators.get(), config, source, plan);
+  require_same_model(communicators.all_ranks(), config, source, plan);
   const RunnerOptions& wanted = plan.runner;
   const StartupReport quiet = [](const std::string&, double, const std::string&) {};
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
-                                     &communicators.get());
+                                     communicators.sharers());
   communicators.bind(rank->stream());
   std::unique_ptr<Model> model = load_rank_model(*rank, wanted, config, source, quiet);
-  ModelRunner runner(wanted, config, std::move(rank), std::move(model), quiet);
-  run_steps(socket, region, hello.rank, runner, plan.scheduler.max_steps_in_flight);
+  ModelRunner runner(wanted, config, std::move(rank), std::move(model), quiet,
+                     communicators.links());
+  run_steps(socket, region, hello.rank, runner, wanted.limits.steps_in_flight);
 }
 
 }  // namespace
@@ -91,8 +92,8 @@ std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::stri
                                          RankEntry entry) {
   if (!entry) entry = run_program({"/proc/self/exe", std::string(kRankVerb)});
   auto ranks = std::make_unique<RemoteRanks>(
-      std::make_unique<RankProcesses>(options.tp_size, std::move(entry)));
-  for (int rank = 1; rank < options.tp_size; ++rank) {
+      std::make_unique<RankProcesses>(options.num_ranks(), std::move(entry)), options.tp_size);
+  for (int rank = 1; rank < options.num_ranks(); ++rank) {
     ByteWriter hello;
     write_hello(options, directory, rank, hello);
     ranks->greet(rank, hello.bytes());
@@ -146,22 +147,50 @@ WeightSource open_weights(const ServingPlan& plan, const ModelConfig& config,
 
 RankCommunicators::RankCommunicators(SharedRegion& region, int rank, const Machine& machine,
                                      const ServingPlan& plan)
-    : host_(region, rank, spin_us(plan, machine, region.size())) {
-  if (machine.device.kind == DeviceKind::kCuda)
-    gpu_ = std::make_unique<NcclCommunicator>(host_, machine.device);
-  if (!gpu_ || !plan.peer_sums) return;
-  peers_ = std::make_unique<PeerCommunicator>(host_, *gpu_, machine.device);
-  if (!peers_->refusal().empty() && rank == 0)
+    : host_(region, rank, spin_us(plan, machine, region.size())), num_sharers_(plan.num_sharers()) {
+  const int spin = spin_us(plan, machine, region.size());
+  if (plan.num_stages > 1 && num_sharers_ > 1)
+    stage_host_ = std::make_unique<SharedMemoryCommunicator>(
+        region, RankGroup{rank / num_sharers_ * num_sharers_, num_sharers_}, rank, spin);
+  if (machine.device.kind == DeviceKind::kCuda) connect_gpus(machine, plan);
+  if (plan.num_stages > 1) link_stages(region, rank, plan, spin);
+}
+
+void RankCommunicators::connect_gpus(const Machine& machine, const ServingPlan& plan) {
+  if (plan.num_stages > 1) all_gpus_ = std::make_unique<NcclCommunicator>(host_, machine.device);
+  if (num_sharers_ == 1) return;
+  SharedMemoryCommunicator& host = stage_host_ ? *stage_host_ : host_;
+  gpu_ = std::make_unique<NcclCommunicator>(host, machine.device);
+  if (!plan.peer_sums) return;
+  peers_ = std::make_unique<PeerCommunicator>(host, *gpu_, machine.device);
+  if (!peers_->refusal().empty() && host_.rank() == 0)
     log_warning("sums over ranks: NCCL, since {}", peers_->refusal());
 }
 
-Communicator& RankCommunicators::get() {
-  if (peers_) return *peers_;
-  if (gpu_) return *gpu_;
-  return host_;
+void RankCommunicators::link_stages(SharedRegion& region, int rank, const ServingPlan& plan,
+                                    int spin_us) {
+  const auto link = [&](int from, int to) -> std::unique_ptr<StageLink> {
+    if (all_gpus_) return std::make_unique<NcclLink>(*all_gpus_, from == rank ? to : from);
+    return std::make_unique<SharedMemoryLink>(region, from, to, spin_us);
+  };
+  if (plan.stage > 0) previous_ = link(rank + num_sharers_, rank);
+  if (plan.stage + 1 < plan.num_stages) next_ = link(rank, rank - num_sharers_);
+}
+
+Communicator* RankCommunicators::sharers() {
+  if (num_sharers_ == 1) return nullptr;
+  if (peers_) return peers_.get();
+  if (gpu_) return gpu_.get();
+  return stage_host_ ? stage_host_.get() : &host_;
+}
+
+PipelineLinks RankCommunicators::links() {
+  if (!previous_ && !next_) return {};
+  return {.all_ranks = &host_, .previous = previous_.get(), .next = next_.get()};
 }
 
 void RankCommunicators::bind(const Stream& stream) {
+  if (all_gpus_) all_gpus_->bind(stream);
   if (peers_) return peers_->bind(stream);
   if (gpu_) gpu_->bind(stream);
 }

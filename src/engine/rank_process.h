@@ -8,6 +8,9 @@
 // A rank gets the options and the directory of the model as its first message, makes the same plan
 // from them, and loads its share of the weights. Then it runs the steps that come
 // (runtime/remote_ranks.h) until the engine ends.
+//
+// With T ranks a stage, rank r has share r % T of the matrices of stage S - 1 - r / T: the engine's
+// process is in the last stage, where tokens are chosen.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,7 @@
 #include "distributed/nccl.h"
 #include "distributed/peer/peer_communicator.h"
 #include "distributed/shared_memory.h"
+#include "distributed/shared_memory_link.h"
 #include "engine/options.h"
 #include "engine/serving_plan.h"
 #include "runtime/remote_ranks.h"
@@ -27,7 +31,7 @@ namespace sluice {
 // The verb of the program that run_rank() serves; no user gives it.
 inline constexpr std::string_view kRankVerb = "rank";
 
-// Starts ranks 1 to tp_size - 1 of `options` with the model in `directory`, by `entry` or as this
+// Starts all ranks of `options` but the first with the model in `directory`, by `entry` or as this
 // program. Error{kNoResources}.
 std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
                                          RankEntry entry = {});
@@ -39,20 +43,34 @@ int run_rank();
 // Where the plan takes the weights from.
 WeightSource open_weights(const ServingPlan& plan, const ModelConfig& config,
                           const std::string& directory);
-// The collectives of a rank over host memory and over that of its device.
+// The collectives of a rank over host memory and over that of its device, and its links to other
+// stages.
 class RankCommunicators {
  public:
   // All ranks at once. `region` outlives it.
   RankCommunicators(SharedRegion& region, int rank, const Machine& machine,
                     const ServingPlan& plan);
-  Communicator& get();
+  // Over the ranks that share the matrices of this one's layers; null: there are no others.
+  Communicator* sharers();
+  // Over all ranks, for host memory.
+  Communicator& all_ranks() { return host_; }
+  // Empty where there is one stage.
+  PipelineLinks links();
   // The stream of the rank.
   void bind(const Stream& stream);
 
  private:
+  void connect_gpus(const Machine& machine, const ServingPlan& plan);
+  void link_stages(SharedRegion& region, int rank, const ServingPlan& plan, int spin_us);
+
   SharedMemoryCommunicator host_;
-  std::unique_ptr<NcclCommunicator> gpu_;    // null on a CPU
-  std::unique_ptr<PeerCommunicator> peers_;  // null on a CPU, and with NCCL alone
+  // Of the ranks of a stage; null where that has one rank, or where it is the only stage.
+  std::unique_ptr<SharedMemoryCommunicator> stage_host_;
+  std::unique_ptr<NcclCommunicator> gpu_;       // of sharers(); null on a CPU
+  std::unique_ptr<NcclCommunicator> all_gpus_;  // null on a CPU, or with one stage
+  std::unique_ptr<PeerCommunicator> peers_;     // null on a CPU, and with NCCL alone
+  std::unique_ptr<StageLink> previous_, next_;  // null: there is no such stage
+  const int num_sharers_;
 };
 // Error{kBadInput} on all ranks where they see different files, or planned differently.
 void require_same_model(Communicator& communicator, const ModelConfig& config,

@@ -171,6 +171,10 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "--speculative-algorithm {} and --tp-size {} exclude each other here: several "
                  "ranks draft with NGRAM and NEXTN, on a CPU; leave one out",
                  name, options.tp_size);
+  checks.require(options.pp_size == 1 || (on_cpu && out.method == DraftMethod::kNgram), option,
+                 "--speculative-algorithm {} and --pp-size {} exclude each other here: stages "
+                 "draft with NGRAM, on a CPU; leave one out",
+                 name, options.pp_size);
   checks.require(!options.rope_by_length, option,
                  "--speculative-algorithm {} and --rope-by-length exclude each other: rotations "
                  "would follow the number of drafts; leave one out",
@@ -191,10 +195,17 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
                                                               : kDefaultRunning;
   out.chunked_prefill_tokens = prefill_tokens_of_a_step(options, device);
   // Drafts need every token before the next step.
-  const bool overlaps = gpu && !options.disable_overlap_schedule && !speculation.is_on();
+  out.pipelined = options.pp_size > 1;
+  const bool overlaps =
+      (gpu || out.pipelined) && !options.disable_overlap_schedule && !speculation.is_on();
   out.max_steps_in_flight = options.steps_in_flight > 0 ? options.steps_in_flight
-                            : overlaps                  ? 2
+                            : overlaps                  ? std::max(2, options.pp_size)
                                                         : 1;
+  checks.require(out.pipelined || options.pp_max_micro_batch_size == 0, "pp-max-micro-batch-size",
+                 "--pp-max-micro-batch-size is {}, and one stage has no micro-batches; leave it "
+                 "out, or add --pp-size",
+                 options.pp_max_micro_batch_size);
+  out.max_micro_batch = options.pp_max_micro_batch_size;
   out.max_context = static_cast<int>(context);
   out.max_prefill_tokens = options.max_prefill_tokens > 0
                                ? options.max_prefill_tokens
@@ -212,19 +223,22 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.make_drafter = options.synthetic_acceptance.empty() ? make_drafter(speculation)
                                                           : make_synthetic_drafter(speculation);
   out.draft_slots = speculation.slots_behind();
-  out.hash_steps = options.tp_size > 1;  // one rank has nobody to compare with
+  out.hash_steps = options.num_ranks() > 1;  // one rank has nobody to compare with
   return out;
 }
 
 // Decode rows and their drafts ride along with prefill tokens.
-Limits limits_of(const SchedulerOptions& scheduler) {
+Limits limits_of(const SchedulerOptions& scheduler, bool on_cpu) {
   const int prefill = scheduler.chunked_prefill_tokens > 0
                           ? scheduler.chunked_prefill_tokens
                           : std::max(scheduler.max_context, scheduler.max_prefill_tokens);
   return {.max_running_requests = scheduler.max_running_requests,
           .max_step_tokens =
               prefill + std::int64_t{scheduler.max_running_requests} * (1 + scheduler.max_drafts),
-          .steps_in_flight = scheduler.max_steps_in_flight,
+          // A stage on a CPU computes one step after the other, however many wait for it.
+          .steps_in_flight = scheduler.pipelined
+                                 ? std::min(scheduler.max_steps_in_flight, on_cpu ? 1 : 2)
+                                 : scheduler.max_steps_in_flight,
           .max_draft_rows = scheduler.max_draft_rows};
 }
 
@@ -238,9 +252,9 @@ KvPolicy kv_policy(const Options& options, Device device) {
 }
 
 // Of several nodes each rank has an equal number, where they divide; else all ranks have all.
-NumaNodes nodes_of_rank(const NumaNodes& nodes, int rank, int tp_size) {
-  const std::size_t size = static_cast<std::size_t>(tp_size), each = nodes.size() / size;
-  if (tp_size == 1 || each == 0 || nodes.size() % size != 0) return nodes;
+NumaNodes nodes_of_rank(const NumaNodes& nodes, int rank, int num_ranks) {
+  const std::size_t size = static_cast<std::size_t>(num_ranks), each = nodes.size() / size;
+  if (num_ranks == 1 || each == 0 || nodes.size() % size != 0) return nodes;
   const auto first = nodes.begin() + static_cast<std::ptrdiff_t>(each * static_cast<size_t>(rank));
   return {first, first + static_cast<std::ptrdiff_t>(each)};
 }
@@ -254,10 +268,10 @@ Placement placement_of(const Options& options, const ModelConfig& config, const 
   const int threads =
       options.threads > 0 ? std::min(options.threads, machine.num_threads) : machine.num_threads;
   return {.device = machine.device,
-          .num_threads = std::max(1, threads / options.tp_size),
-          .numa_nodes = dealt ? nodes_of_rank(machine.numa_nodes, machine.rank, options.tp_size)
+          .num_threads = std::max(1, threads / options.num_ranks()),
+          .numa_nodes = dealt ? nodes_of_rank(machine.numa_nodes, machine.rank, options.num_ranks())
                               : NumaNodes{},
-          .num_sharers = on_cpu ? options.tp_size : 1};
+          .num_sharers = on_cpu ? options.num_ranks() : 1};
 }
 
 AttentionOptions attention_options(const Options& options, const Machine& machine) {
@@ -312,12 +326,17 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   Checks checks;
   const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
   ServingPlan plan;
-  plan.num_ranks = options.tp_size;
+  plan.num_ranks = options.num_ranks();
+  plan.num_stages = options.pp_size;
+  plan.stage = options.pp_size - 1 - machine.rank / options.tp_size;
   plan.peer_sums = !options.disable_custom_all_reduce;
   const int expert_groups = expert_groups_of(checks, options, config);
   const std::string unshared = sharing_refusal(config, options.tp_size, expert_groups);
   checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
                  unshared);
+  const std::string unstaged = stage_refusal(config, options.pp_size, options.tp_size);
+  checks.require(unstaged.empty(), "pp-size", "--pp-size {} is refused: {}", options.pp_size,
+                 unstaged);
   checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic, "tp-size",
                  "--tp-size {} and --deterministic exclude each other on GPUs: NCCL sums more than "
                  "two ranks in an order that depends on the batch; give --tp-size 2 or one of them",
@@ -336,7 +355,9 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   plan.runner.synthetic_acceptance = options.synthetic_acceptance;
   plan.scheduler =
       scheduler_options(checks, options, machine.device, plan.context_length(), plan.speculation);
-  plan.runner.limits = limits_of(plan.scheduler);
+  if (options.pp_size > 1 && unstaged.empty())
+    plan.runner.model.layers = layers_of_stage(config.num_layers, plan.stage, options.pp_size);
+  plan.runner.limits = limits_of(plan.scheduler, on_cpu);
   plan.runner.kv = kv_policy(options, machine.device);
   plan.runner.graphs = {.enabled = !options.disable_cuda_graph,
                         .lazy = options.lazy_cuda_graphs,

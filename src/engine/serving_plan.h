@@ -37,9 +37,12 @@ struct ServingPlan {
   Loading loading;
   SpeculationOptions speculation;
   int num_ranks = 1;      // that share the model, each in a process of its own
+  int num_stages = 1;     // of a pipeline, each with an equal number of ranks
+  int stage = 0;          // of this rank
   bool peer_sums = true;  // GPUs sum in each other's memory where they reach it
 
   const Numerics& numerics() const { return runner.model.numerics; }
+  int num_sharers() const { return num_ranks / num_stages; }  // of a stage's matrices
   std::int64_t context_length() const { return runner.model.context_length; }
 };
 

@@ -85,8 +85,18 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
   return text + fmt::format("; drafts of one sequence: {}", fmt::join(choices, ", "));
 }
 
-std::string describe_experts(int groups) {
-  return groups > 1 ? fmt::format(", experts in {} groups", groups) : "";
+// "4 processes of 1 threads; stages of layers 0 to 13, 14 to 27"
+std::string describe_ranks(const ServingPlan& plan, const ModelConfig& config) {
+  std::string text =
+      fmt::format("{} processes of {} threads", plan.num_ranks, plan.runner.placement.num_threads);
+  if (plan.runner.model.ep_size > 1)
+    text += fmt::format(", experts in {} groups", plan.runner.model.ep_size);
+  for (int stage = 0; plan.num_stages > 1 && stage < plan.num_stages; ++stage) {
+    const LayerRange layers = layers_of_stage(config.num_layers, stage, plan.num_stages);
+    text += fmt::format("{}{} to {}", stage == 0 ? "; stages of layers " : ", ", layers.begin,
+                        layers.end - 1);
+  }
+  return text;
 }
 
 void log_end_tokens(const EndTokens& ends) {
@@ -158,18 +168,17 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   if (others) {
     start = Clock::now();
     communicators = std::make_unique<RankCommunicators>(others->region(), 0, machine, parts->plan);
-    require_same_model(communicators->get(), parts->config, source, parts->plan);
-    report("meet ranks", since(start),
-           fmt::format("{} processes of {} threads{}", parts->plan.num_ranks,
-                       wanted.placement.num_threads, describe_experts(wanted.model.ep_size)));
+    require_same_model(communicators->all_ranks(), parts->config, source, parts->plan);
+    report("meet ranks", since(start), describe_ranks(parts->plan, parts->config));
   }
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
-                                     others ? &communicators->get() : nullptr);
+                                     others ? communicators->sharers() : nullptr);
   if (others) communicators->bind(rank->stream());
   std::unique_ptr<Model> weights = load_rank_model(*rank, wanted, parts->config, source, report);
   std::vector<std::unique_ptr<ModelRunner>> ranks;
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
-                                                std::move(weights), report));
+                                                std::move(weights), report,
+                                                others ? communicators->links() : PipelineLinks{}));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
   fit_context(options, parts->plan);
   // Steps of several ranks are not measured: they get all drafts that there are.

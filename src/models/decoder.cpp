@@ -32,8 +32,9 @@ Norm load_norm(const Weights& layer, std::string_view name, const ModelConfig& c
 
 class Decoder final : public Model {
  public:
-  Decoder(WeightLoader& loader, const ModelConfig& config, const DecoderSpec& spec)
-      : config_(config) {
+  Decoder(WeightLoader& loader, const ModelConfig& config, const DecoderSpec& spec,
+          const LayerRange& own)
+      : config_(config), own_(own.of(config.num_layers)) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     num_ranks_ = root.tp_size();
@@ -44,9 +45,13 @@ class Decoder final : public Model {
       for (Rotary& one : rotaries_)
         if (one.dim() > 0) one.place(root);
     }
-    ends_ = EmbeddingAndHead::load(root, config, spec.ends, spec.norm);
+    ends_ = EmbeddingAndHead::load(root, config, spec.ends, spec.norm, own_);
     for (int i = 0; i < config.num_layers; ++i) {
       const Weights layer = root.sub(spec.ends.body).sub(spec.layers, i);
+      if (!own_.holds(i)) {
+        layer.leave_out();
+        continue;
+      }
       const bool shared_norm = config.residual == ResidualForm::kParallelOneNorm;
       layers_.push_back({.attention_in = load_norm(layer, spec.attention_in, config, spec),
                          .attention_out = load_norm(layer, spec.attention_out, config, spec),
@@ -74,7 +79,9 @@ class Decoder final : public Model {
 
   const EmbeddingAndHead* ends() const override { return &ends_; }
   std::vector<PageGroupSpec> kv_groups() const override {
-    return gqa_page_groups(config_, num_ranks_, kv_dtype_);
+    std::vector<PageGroupSpec> groups = gqa_page_groups(config_, num_ranks_, kv_dtype_);
+    keep_layers(own_, groups);
+    return groups;
   }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
@@ -96,7 +103,7 @@ class Decoder final : public Model {
         .branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size})};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       Arena::Scope layer_scope(*ctx.arena);
-      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i - own_.begin)];
       const bool is_last = i + 1 == io.layer_end;
       const ForwardBatch& batch = is_last ? last.batch : fb;
       ops::NormedRows x = layer.attention_in.of(ctx, stream);
@@ -164,18 +171,19 @@ class Decoder final : public Model {
   }
 
   ModelConfig config_;
+  LayerRange own_;
   std::array<Rotary, 2> rotaries_;  // by LayerRope: kMain, kLocal
   DType kv_dtype_{};
   int num_ranks_ = 1;  // that share the heads
   EmbeddingAndHead ends_;
-  std::vector<DecoderLayer> layers_;
+  std::vector<DecoderLayer> layers_;  // of own_
   WeightStore store_;
 };
 
 }  // namespace
 
 std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& config,
-                                    const ModelOptions&, const MoeNames&) {
+                                    const ModelOptions& options, const MoeNames&) {
   const std::optional<DecoderSpec> spec = decoder_spec(config);
   check(spec.has_value(), "{} has no row in the table of decoders", config.architecture);
   // Files of the base class (GPT-2, BLOOM) lack the first part of the names.
@@ -184,7 +192,7 @@ std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& con
   if (!loader.root().has(embedding, true) &&
       loader.root().has(embedding.substr(first.size()), false))
     loader.rename(first, "");
-  return std::make_unique<Decoder>(loader, config, *spec);
+  return std::make_unique<Decoder>(loader, config, *spec, options.layers);
 }
 
 }  // namespace sluice

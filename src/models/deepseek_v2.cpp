@@ -37,7 +37,9 @@ class DeepseekV2 final : public Model, private DraftModel {
  public:
   DeepseekV2(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
              const MoeNames& names)
-      : config_(config), rotary_(config.rope, config.max_position_embeddings) {
+      : config_(config),
+        own_(options.layers.of(config.num_layers)),
+        rotary_(config.rope, config.max_position_embeddings) {
     require(config.mla.has_value(),
             "{} needs the keys of latent attention (kv_lora_rank, qk_nope_head_dim, ...)",
             config.architecture);
@@ -46,7 +48,7 @@ class DeepseekV2 final : public Model, private DraftModel {
     index_dtype_ = root.numerics().index();
     check(kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3, "a cache of latents in 8 bits");
     rotary_.place(root);
-    ends_ = EmbeddingAndHead::load(root, config);
+    ends_ = EmbeddingAndHead::load(root, config, {}, {}, own_);
     const MlaOptions mla{.expandable = options.mla_expandable,
                          .index_hadamard = options.index_hadamard};
     const auto load_norm = [&](const Weights& from, std::string_view name) {
@@ -59,8 +61,13 @@ class DeepseekV2 final : public Model, private DraftModel {
                           FeedForward::load(layer, config, config.layer(i), names)};
     };
     const Weights layers = root.sub("model");
-    for (int i = 0; i < config.num_layers; ++i)
-      layers_.push_back(load_layer(layers.sub("layers", i), i));
+    for (int i = 0; i < config.num_layers; ++i) {
+      const Weights layer = layers.sub("layers", i);
+      if (own_.holds(i))
+        layers_.push_back(load_layer(layer, i));
+      else
+        layer.leave_out();
+    }
     if (options.draft_layer) {
       const Weights layer = layers.sub("layers", config.num_layers);
       const std::int64_t hidden = config.hidden_size;
@@ -160,7 +167,7 @@ class DeepseekV2 final : public Model, private DraftModel {
         .branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size})};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       Arena::Scope layer_scope(*ctx.arena);
-      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i - own_.begin)];
       const bool is_last = i + 1 == io.layer_end;
       const ForwardBatch& batch = is_last ? last.batch : fb;
       ops::NormedRows x = layer.input_norm.of(ctx, stream);
@@ -174,10 +181,11 @@ class DeepseekV2 final : public Model, private DraftModel {
   }
 
   ModelConfig config_;
+  LayerRange own_;
   Rotary rotary_;
   DType kv_dtype_{}, index_dtype_{};
   EmbeddingAndHead ends_;
-  std::vector<DecoderLayer> layers_;
+  std::vector<DecoderLayer> layers_;  // of own_
   std::optional<DraftLayer> draft_;
   DraftShape draft_shape_;
   WeightStore store_;

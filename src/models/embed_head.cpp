@@ -27,47 +27,78 @@ float multiplier_in(const ModelConfig& config, DType compute) {
 }  // namespace
 
 EmbeddingAndHead EmbeddingAndHead::load(const Weights& root, const ModelConfig& config,
-                                        const EndNames& names, const NormSpec& norm) {
+                                        const EndNames& names, const NormSpec& norm,
+                                        const LayerRange& layers) {
   const Weights body = root.sub(names.body);
-  const std::int64_t hidden = config.hidden_size;
   EmbeddingAndHead ends;
   ends.num_layers = config.num_layers;
+  ends.hidden_size = config.hidden_size;
+  ends.layers = layers.of(config.num_layers);
   ends.embedding_multiplier = multiplier_in(config, root.numerics().compute);
   ends.logit_scale = static_cast<float>(config.logit_scale);
   ends.logit_softcap = static_cast<float>(config.logit_softcap);
-  ends.norm = Norm::load(body, names.norm, hidden, config.rms_norm_eps, norm);
-  if (!names.embedding_norm.empty())
-    ends.embedding_norm = Norm::load(body, names.embedding_norm, hidden, config.rms_norm_eps, norm);
-  if (!names.positions.empty())
-    ends.positions =
-        body.matrix({{names.positions, config.max_position_embeddings + names.position_offset}},
-                    hidden, Shard::kReplicated)
-            .rows(names.position_offset, config.max_position_embeddings);
-  const std::string head(names.head);
-  const bool has_head = root.has(head + ".weight", !config.tie_word_embeddings);
-  const bool tied = !has_head || config.tie_word_embeddings;
+  const bool has_head = root.has(std::string(names.head) + ".weight", !config.tie_word_embeddings);
+  ends.tied = !has_head || config.tie_word_embeddings;
   ends.shares_head = root.tp_size() > 1 && config.vocab_size % root.tp_size() == 0 &&
-                     (!tied || ends.norm.weight.device.kind == DeviceKind::kCpu);
+                     (!ends.tied || root.device().kind == DeviceKind::kCpu);
+  ends.shares_embedding = ends.shares_head && ends.tied;
   if (ends.shares_head) ends.first_row = root.share(config.vocab_size, "vocabulary").begin;
-  const Shard shard = ends.shares_head ? Shard::kColumn : Shard::kReplicated;
-  ends.head =
-      Linear::load(tied ? body : root, {{tied ? names.embedding : names.head, config.vocab_size}},
-                   hidden, shard, false, false);
-  if (root.has(head + ".bias", config.head_bias))
-    ends.head.bias = root.bias({{names.head, config.vocab_size}}, shard);
-  ends.shares_embedding = ends.shares_head && tied;
-  ends.embedding =
-      tied ? ends.head.weight
-           : body.matrix({{names.embedding, config.vocab_size}}, hidden, Shard::kReplicated);
+  ends.load_end(root, body, config, names, norm);
+  ends.load_begin(body, config, names, norm);
   return ends;
 }
 
+// The head, or the embedding as a head has it.
+Linear EmbeddingAndHead::load_table(const Weights& from, std::string_view name,
+                                    const ModelConfig& config) const {
+  return Linear::load(from, {{name, config.vocab_size}}, hidden_size,
+                      shares_head ? Shard::kColumn : Shard::kReplicated, false, false);
+}
+
+void EmbeddingAndHead::load_begin(const Weights& body, const ModelConfig& config,
+                                  const EndNames& names, const NormSpec& norm_spec) {
+  if (layers.begin > 0) {
+    for (const std::string_view name : {names.embedding, names.embedding_norm, names.positions})
+      if (!name.empty()) body.sub(name).leave_out();
+    return;
+  }
+  if (!names.embedding_norm.empty())
+    embedding_norm =
+        Norm::load(body, names.embedding_norm, hidden_size, config.rms_norm_eps, norm_spec);
+  if (!names.positions.empty())
+    positions =
+        body.matrix({{names.positions, config.max_position_embeddings + names.position_offset}},
+                    hidden_size, Shard::kReplicated)
+            .rows(names.position_offset, config.max_position_embeddings);
+  if (!tied)
+    embedding =
+        body.matrix({{names.embedding, config.vocab_size}}, hidden_size, Shard::kReplicated);
+  else
+    embedding = head.defined() ? head.weight : load_table(body, names.embedding, config).weight;
+}
+
+void EmbeddingAndHead::load_end(const Weights& root, const Weights& body, const ModelConfig& config,
+                                const EndNames& names, const NormSpec& norm_spec) {
+  if (layers.end < num_layers) {
+    body.sub(names.norm).leave_out();
+    if (!tied) root.sub(names.head).leave_out();
+    return;
+  }
+  norm = Norm::load(body, names.norm, hidden_size, config.rms_norm_eps, norm_spec);
+  head = tied ? load_table(body, names.embedding, config) : load_table(root, names.head, config);
+  if (root.has(std::string(names.head) + ".bias", config.head_bias))
+    head.bias = root.bias({{names.head, config.vocab_size}},
+                          shares_head ? Shard::kColumn : Shard::kReplicated);
+}
+
 void EmbeddingAndHead::begin(Context& ctx, const ForwardBatch& fb, const StageIO& io) const {
-  check(io.layer_begin >= 0 && io.layer_begin <= io.layer_end && io.layer_end <= num_layers,
-        "layers [{}, {}) of a model with {}", io.layer_begin, io.layer_end, num_layers);
+  check(io.layer_begin >= layers.begin && io.layer_begin <= io.layer_end &&
+            io.layer_end <= layers.end,
+        "layers [{}, {}) of a model with {}, of which [{}, {}) are here", io.layer_begin,
+        io.layer_end, num_layers, layers.begin, layers.end);
   check(io.hidden.rank == 2 && io.hidden.dim(0) == fb.num_tokens &&
-            io.hidden.dim(1) == embedding.columns && io.hidden.dtype == DType::kF32,
-        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden, fb.num_tokens, embedding.columns);
+            io.hidden.dim(1) == hidden_size && io.hidden.dtype == DType::kF32,
+        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden, fb.num_tokens, hidden_size);
   check(io.aux_layers.size() == io.aux_hidden.size(), "{} auxiliary layers but {} places",
         io.aux_layers.size(), io.aux_hidden.size());
   if (io.layer_begin != 0) return;

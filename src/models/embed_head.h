@@ -4,6 +4,7 @@
 #include "attention/forward_batch.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
+#include "models/layer_range.h"
 #include "models/model.h"
 
 namespace sluice {
@@ -34,6 +35,8 @@ struct LastLayer {
                         ops::Residual& stream) const;
 };
 
+// A stage of a pipeline has the parts before layer 0 if its first layer is that, and those behind
+// the last layer if it has that one; the others are undefined.
 struct EmbeddingAndHead {
   ops::Weight embedding;  // [vocab, hidden]
   Tensor positions;       // [positions, hidden], or undefined
@@ -42,18 +45,23 @@ struct EmbeddingAndHead {
   // [vocab, hidden]; tied: its weight is the embedding, stored once. Of several ranks each has a
   // share of the rows, where they divide; a GPU shares no rows that are the embedding, too.
   Linear head;
+  bool tied = false;
   bool shares_head = false;
   bool shares_embedding = false;
   std::int64_t first_row = 0;  // of this rank's share
-  int num_layers = 0;
+  int num_layers = 0;          // of the whole model
+  std::int64_t hidden_size = 0;
+  LayerRange layers;  // of this rank
   float embedding_multiplier = 1;
   float logit_scale = 1;
   float logit_softcap = 0;
 
   // `root` is the parent of names.body and names.head. The head is tied if the configuration says
-  // so, or if the checkpoint has no weight of the head.
+  // so, or if the checkpoint has no weight of the head; then the first and the last stage of a
+  // pipeline both have the matrix. `layers`: of this rank.
   static EmbeddingAndHead load(const Weights& root, const ModelConfig& config,
-                               const EndNames& names = {}, const NormSpec& norm = {});
+                               const EndNames& names = {}, const NormSpec& norm = {},
+                               const LayerRange& layers = {});
 
   // Checks `io` against the batch; at layer 0 fills io.hidden with the embeddings.
   void begin(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
@@ -73,6 +81,11 @@ struct EmbeddingAndHead {
   void end(Context& ctx, const StageIO& io, const LastLayer& last) const;
 
  private:
+  void load_begin(const Weights& body, const ModelConfig& config, const EndNames& names,
+                  const NormSpec& norm);
+  void load_end(const Weights& root, const Weights& body, const ModelConfig& config,
+                const EndNames& names, const NormSpec& norm);
+  Linear load_table(const Weights& from, std::string_view name, const ModelConfig& config) const;
   static bool wants_aux(const StageIO& io, int layer);
 };
 

@@ -64,7 +64,7 @@ class RecurrentDecoder final : public Model {
  public:
   RecurrentDecoder(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
                    const RecurrentSpec& spec)
-      : config_(config) {
+      : config_(config), own_(options.layers.of(config.num_layers)) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     num_ranks_ = root.tp_size();
@@ -76,9 +76,14 @@ class RecurrentDecoder final : public Model {
       rotary_ = Rotary(config.rope, config.max_position_embeddings);
       rotary_.place(root);
     }
-    ends_ = EmbeddingAndHead::load(root, config, spec.decoder.ends, spec.decoder.norm);
-    for (int i = 0; i < config.num_layers; ++i)
-      load_layer(root.sub(spec.decoder.ends.body).sub(spec.decoder.layers, i), i, options, spec);
+    ends_ = EmbeddingAndHead::load(root, config, spec.decoder.ends, spec.decoder.norm, own_);
+    for (int i = 0; i < config.num_layers; ++i) {
+      const Weights layer = root.sub(spec.decoder.ends.body).sub(spec.decoder.layers, i);
+      if (own_.holds(i))
+        load_layer(layer, i, options, spec);
+      else
+        layer.leave_out();
+    }
     store_ = loader.take_store();
   }
 
@@ -93,7 +98,9 @@ class RecurrentDecoder final : public Model {
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
-    return recurrent_page_groups(config_, num_ranks_, kv_dtype_);
+    std::vector<PageGroupSpec> groups = recurrent_page_groups(config_, num_ranks_, kv_dtype_);
+    keep_layers(own_, groups);
+    return groups;
   }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
@@ -111,7 +118,7 @@ class RecurrentDecoder final : public Model {
         .branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size})};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       Arena::Scope layer_scope(*ctx.arena);
-      const RecurrentLayer& layer = layers_[static_cast<std::size_t>(i)];
+      const RecurrentLayer& layer = layers_[static_cast<std::size_t>(i - own_.begin)];
       const bool is_last = i + 1 == io.layer_end;
       const ForwardBatch& batch = is_last ? last.batch : fb;
       ops::NormedRows x = layer.mixer_norm.of(ctx, stream);
@@ -185,11 +192,12 @@ class RecurrentDecoder final : public Model {
   }
 
   ModelConfig config_;
+  LayerRange own_;
   Rotary rotary_;
   DType kv_dtype_{};
   int num_ranks_ = 1;  // that share heads and experts; each computes the recurrent layers whole
   EmbeddingAndHead ends_;
-  std::vector<RecurrentLayer> layers_;
+  std::vector<RecurrentLayer> layers_;  // of own_
   WeightStore store_;
 };
 

@@ -13,6 +13,7 @@
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
 #include "layers/weights/numerics.h"
+#include "models/layer_range.h"
 #include "models/model.h"
 #include "tensor/context.h"
 
@@ -27,6 +28,7 @@ struct ModelOptions {
   bool draft_layer = false;         // load the layer that predicts the token after the next
   int ep_size = 1;                  // groups of ranks, each with whole experts
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
+  LayerRange layers = {};       // that are loaded: the first has the embedding, the last the head
 };
 
 // Reads the weights with ctx.pool and shards them by ctx.communicator. One warning names the

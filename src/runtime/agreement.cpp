@@ -44,4 +44,19 @@ MemoryRequest agreed_request(Communicator& communicator, int num_sharers, Memory
   return request;
 }
 
+MemoryPlan agreed_plan(Communicator& all_ranks, MemoryRequest request,
+                       const std::vector<PageGroupSpec>& groups) {
+  const MemoryPlan own = plan_memory(request, groups);
+  constexpr std::size_t kNumbers = 2;
+  const std::vector<std::int64_t> all =
+      gather<kNumbers>(all_ranks, {own.max_total_tokens, own.num_states});
+  request.kv.max_total_tokens = own.max_total_tokens;
+  request.kv.max_states = own.num_states;
+  for (std::size_t i = 0; i < all.size(); i += kNumbers) {
+    request.kv.max_total_tokens = std::min(request.kv.max_total_tokens, all[i]);
+    request.kv.max_states = std::min(request.kv.max_states, all[i + 1]);
+  }
+  return plan_memory(request, groups);
+}
+
 }  // namespace sluice

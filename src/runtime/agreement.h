@@ -17,4 +17,9 @@ void require_agreement(Communicator& communicator, std::string_view what, std::u
 // take theirs from the same device. Ranks that plan from it have the same pages.
 MemoryRequest agreed_request(Communicator& communicator, int num_sharers, MemoryRequest request);
 
+// plan_memory() of a stage of a pipeline, with as many pages and states as every stage has room
+// for. Each stage has its own request, and the same groups with layers of its own.
+MemoryPlan agreed_plan(Communicator& all_ranks, MemoryRequest request,
+                       const std::vector<PageGroupSpec>& groups);
+
 }  // namespace sluice

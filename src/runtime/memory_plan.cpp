@@ -68,11 +68,12 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
   std::int64_t states = 0;
   if (has_states) {
     const double share = page_bytes > 0 ? request.kv.state_ratio / (1 + request.kv.state_ratio) : 1;
-    const auto fitting =
-        static_cast<std::int64_t>(static_cast<double>(kv_bytes) * share) / state_bytes;
-    states = request.kv.max_states > 0
-                 ? request.kv.max_states
-                 : std::min(fitting, kStatesPerRequest * request.limits.max_running_requests);
+    states = kStatesPerRequest * request.limits.max_running_requests;
+    // A stage of a pipeline may have no recurrent layer.
+    if (state_bytes > 0)
+      states = std::min(
+          states, static_cast<std::int64_t>(static_cast<double>(kv_bytes) * share) / state_bytes);
+    if (request.kv.max_states > 0) states = request.kv.max_states;
     if (states < 1 || states * state_bytes > left)
       fail(ErrorKind::kNoResources,
            "the states of recurrent layers take {} for a sequence, {} are to be kept, and {} of "
@@ -117,8 +118,9 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
   plan.pages = pages_of(request, groups, pages);
   plan.kv_bytes = bytes_of(groups, plan.pages) + states * state_bytes;
   plan.kv_bytes_per_token = page_bytes / kPageSize;
-  // A model of states alone holds sequences of any length.
-  plan.max_total_tokens = page_bytes > 0 ? pages * kPageSize : states * request.context_length;
+  // A model of states alone holds sequences of any length. (A stage whose layers keep no pages has
+  // their groups nevertheless.)
+  plan.max_total_tokens = groups.empty() ? states * request.context_length : pages * kPageSize;
   plan.num_states = states;
   plan.state_bytes = state_bytes;
   if (has_states) plan.pages.push_back(states);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -28,7 +27,9 @@ std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig&
 void check_weights_fit(const RunnerOptions& options, const ModelConfig& config,
                        const WeightSource& source, int num_ranks) {
   if (options.placement.device.kind == DeviceKind::kCpu || source.is_dummy()) return;
-  const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes()) / num_ranks;
+  const int layers = options.model.layers.of(config.num_layers).count();
+  const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes()) /
+                              std::max(1, config.num_layers) * std::max(1, layers) / num_ranks;
   // float32 keeps the stored type; otherwise matrices become the compute type.
   const std::int64_t wanted =
       options.model.numerics.compute == DType::kF32
@@ -90,15 +91,17 @@ std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
 
 ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config,
                          std::unique_ptr<Rank> rank, std::unique_ptr<Model> model,
-                         const StartupReport& report)
+                         const StartupReport& report, const PipelineLinks& links)
     : options_(options),
       config_(config),
+      layers_(options.model.layers.of(config.num_layers)),
+      links_(links),
       rank_(std::move(rank)),
       ctx_(rank_->context()),
       stream_(rank_->stream()),
       model_(std::move(model)),
       groups_(model_->kv_groups()),
-      layers_run_(config.num_layers) {
+      layers_run_(layers_.end) {
   limits_ = BatchLimits{
       .max_tokens = options.limits.max_step_tokens,
       .max_seqs = std::max<std::int64_t>(options.limits.max_running_requests,
@@ -122,7 +125,14 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   report("warm up", warm.milliseconds(),
          ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa))
                                               : describe(ctx_.device));
-  if (ctx_.device.kind != DeviceKind::kCpu) record_graphs(report);
+  if (ctx_.device.kind != DeviceKind::kCpu) {
+    record_graphs(report);
+    for (StreamEvent& event : passed_) event = StreamEvent(ctx_.device);
+  }
+  // Libraries connect two GPUs when they first send.
+  is_linked_ = true;
+  receive_rows(1);
+  send_rows(1);
 }
 
 DraftLimits ModelRunner::draft_limits() const {
@@ -141,10 +151,10 @@ void ModelRunner::init_memory_pool() {
                                      .device = ctx_.device};
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();
-  request.buffer_bytes =
-      BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
-      4 * limits_.max_tokens * model_->topk_width() +
-      4 * limits_.max_logit_rows * config_.vocab_size + Sampler::bytes(sampler_limits);
+  request.buffer_bytes = BatchBuffers::bytes(limits_) +
+                         4 * limits_.max_tokens * config_.hidden_size +
+                         4 * limits_.max_tokens * model_->topk_width() +
+                         4 * num_logit_rows() * config_.vocab_size + Sampler::bytes(sampler_limits);
   DraftModel* const draft = model_->draft_model();
   const std::int64_t states_width = draft ? draft->draft_shape().target_width : 0;
   const std::int64_t states_bytes = 4 * limits_.max_tokens * states_width;
@@ -155,32 +165,38 @@ void ModelRunner::init_memory_pool() {
   request.limits = options_.limits;
   request.kv = options_.kv;
   request.activation_bytes = measure_activations();
-  if (ctx_.shares_model()) ctx_.communicator->barrier();  // all weights are in place
+  // All weights are in place.
+  if (links_.all_ranks != nullptr)
+    links_.all_ranks->barrier();
+  else if (ctx_.shares_model())
+    ctx_.communicator->barrier();
   request.available_bytes = device_info(ctx_.device).free_bytes;
   if (ctx_.shares_model())
     request = agreed_request(*ctx_.communicator, options_.placement.num_sharers, request);
-  plan_ = plan_memory(request, groups_);
+  else
+    request.available_bytes /= options_.placement.num_sharers;
+  plan_ = links_.all_ranks != nullptr ? agreed_plan(*links_.all_ranks, request, groups_)
+                                      : plan_memory(request, groups_);
 
   const Device device = ctx_.device;
   buffers_ = std::make_unique<BatchBuffers>(limits_, device, &stream_);
   arena_ = std::make_unique<Arena>(plan_.activation_bytes, device);
   const std::int64_t hidden_bytes = 4 * limits_.max_tokens * config_.hidden_size;
   const std::int64_t topk_bytes = 4 * limits_.max_tokens * model_->topk_width();
-  activations_ = Buffer(
-      states_bytes + hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size,
-      device);
-  if (device.kind != DeviceKind::kCpu)
-    host_logits_ = Buffer::staging(4 * limits_.max_logit_rows * config_.vocab_size, device);
+  const std::int64_t logits_bytes = 4 * num_logit_rows() * config_.vocab_size;
+  activations_ = Buffer(states_bytes + hidden_bytes + topk_bytes + logits_bytes, device);
+  if (device.kind != DeviceKind::kCpu && is_last_stage())
+    host_logits_ = Buffer::staging(logits_bytes, device);
   hidden_ = activations_.tensor(DType::kF32, {limits_.max_tokens, config_.hidden_size});
   if (model_->topk_width() > 0)
     topk_indices_ =
         activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
-  logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size},
-                                hidden_bytes + topk_bytes);
+  if (is_last_stage())
+    logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size},
+                                  hidden_bytes + topk_bytes);
   if (states_bytes > 0)
-    target_states_ = activations_.tensor(
-        DType::kF32, {limits_.max_tokens, states_width},
-        hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size);
+    target_states_ = activations_.tensor(DType::kF32, {limits_.max_tokens, states_width},
+                                         hidden_bytes + topk_bytes + logits_bytes);
   std::vector<std::int64_t> pages = plan_.pages;
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
@@ -220,7 +236,8 @@ std::int64_t ModelRunner::measure_activations() {
     const ForwardBatch& fb = buffers.fill_largest(decode, options_.model.context_length);
     attention->plan(ctx, fb);
     StageIO io;
-    io.layer_end = config_.num_layers;
+    io.layer_begin = layers_.begin;
+    io.layer_end = layers_.end;
     void* nowhere = reinterpret_cast<void*>(64);
     io.hidden =
         Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, config_.hidden_size}, ctx.device);
@@ -266,53 +283,6 @@ void ModelRunner::measure_draft(Context& ctx, const ForwardBatch& fb, const KVPo
                                 .logits = rows(fb.logit_rows.dim(0), shape.vocab_size)});
 }
 
-// Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of
-// products happen here, not in a request: there, steps of every power of two of tokens. Only the
-// first runs more layers than tell all kernels, and the last.
-void ModelRunner::kernel_warmup() {
-  run_prompt(1);
-  if (ctx_.device.kind == DeviceKind::kCpu) return;
-  layers_run_ = representative_layers();
-  std::int64_t most = std::min(limits_.max_tokens, options_.model.context_length);
-  for (int g = 0; g < limits_.num_groups; ++g)
-    most = std::min(most, plan_.pages[static_cast<std::size_t>(g)] * kPageSize);
-  for (std::int64_t tokens = 2; tokens <= most; tokens *= 2) run_prompt(tokens);
-  run_prompt(most);
-  layers_run_ = config_.num_layers;
-}
-
-int ModelRunner::representative_layers() const {
-  if (limits_.has_states)
-    return config_.num_layers;  // their layers differ in more than LayerConfig says
-  int telling = 0;
-  for (int i = 0; i < config_.num_layers; ++i) {
-    bool is_new = true;
-    for (int j = 0; j < i && is_new; ++j) is_new = config_.layer(i) != config_.layer(j);
-    if (is_new) telling = i + 1;
-  }
-  return std::min(telling + 1, config_.num_layers);  // one more: what is done where two layers meet
-}
-
-// A sequence of so many tokens 0 in the first pages, which nobody holds yet.
-void ModelRunner::run_prompt(std::int64_t tokens) {
-  const auto count = static_cast<std::int32_t>(tokens);
-  Batch batch;
-  batch.mode = ForwardMode::kExtend;
-  batch.items.push_back({.sequence = 0, .slot = 0, .first = 0, .count = count, .decode = false});
-  batch.token_ids.assign(static_cast<std::size_t>(tokens), 0);
-  batch.groups.resize(static_cast<std::size_t>(limits_.num_groups));
-  if (limits_.has_states) batch.state_slots = {0};
-  for (PageRows& rows : batch.groups) {
-    rows.pages.resize(static_cast<std::size_t>((tokens + kPageSize - 1) / kPageSize));
-    std::iota(rows.pages.begin(), rows.pages.end(), 0);
-    rows.offsets = {0, static_cast<std::int32_t>(rows.pages.size())};
-  }
-  batch.logit_rows.push_back(
-      {.item = 0, .row = count - 1, .position = count, .sample = false, .target = 0});
-  Pending pending = launch(batch);
-  sample(pending);
-}
-
 void ModelRunner::copy_pages(const Batch& batch) {
   for (int g = 0; g < kv_pool_->num_groups(); ++g) {
     std::vector<std::int64_t> from, to;
@@ -325,6 +295,7 @@ void ModelRunner::copy_pages(const Batch& batch) {
       }
     }
     const std::vector<ops::KvPlane> planes = kv_pool_->planes(g);
+    if (planes.empty()) continue;  // no layer of this stage is in the group
     // As many at a time as their slots find room beside each other.
     const std::size_t most = std::max<std::int64_t>(1, arena_->capacity_bytes() / 32);
     for (std::size_t begin = 0; begin < from.size(); begin += most) {
@@ -361,7 +332,7 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int laye
   io.layer_end = layer_end;
   io.hidden = hidden_.rows(0, fb.num_tokens);
   if (topk_indices_.defined()) io.topk_indices = topk_indices_.rows(0, fb.num_tokens);
-  io.logits = logits_.rows(0, fb.logit_rows.dim(0));
+  if (is_last_stage()) io.logits = logits_.rows(0, fb.logit_rows.dim(0));
   if (target_states_.defined()) keep_states(target_states_.rows(0, fb.num_tokens), io);
   model_->forward(ctx_, fb, *attention_, io);
 }
@@ -381,9 +352,9 @@ void ModelRunner::record_graphs(const StartupReport& report) {
                                                      options_.model.context_length));
       },
       [this](GraphKind kind, bool recorded) {
-        layers_run_ = recorded ? config_.num_layers : representative_layers();
+        layers_run_ = recorded ? layers_.end : representative_layers();
         run_step(buffers_->view(), kind.has_edits, recorded, true);
-        layers_run_ = config_.num_layers;
+        layers_run_ = layers_.end;
       });
   graphs_->record_all();
   report("record graphs", watch.milliseconds(), graphs_->describe());
@@ -396,18 +367,23 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
                           buffers_->step_inputs(sampler_->step_counter(), sampler_->slot_tokens()));
   else
     sampler_->resolve(ctx_, fb.input_ids);
-  forward_rows(fb, 0, layers_run_, whole_logits);
+  forward_rows(fb, layers_.begin, layers_run_, whole_logits);
   // The last layer has kernels of its own, for the rows whose logits are wanted; and the head.
-  if (layers_run_ < config_.num_layers)
-    forward_rows(fb, config_.num_layers - 1, config_.num_layers, whole_logits);
-  sampler_->run(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->sampling(), has_edits,
-                recorded);
+  if (layers_run_ < layers_.end) forward_rows(fb, layers_.end - 1, layers_.end, whole_logits);
+  if (is_last_stage())
+    sampler_->run(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->sampling(), has_edits,
+                  recorded);
+  else if (recorded)
+    sampler_->run_nothing(ctx_, buffers_->sampling());
 }
 
 Pending ModelRunner::launch(const Batch& batch) {
   make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
+  StreamEvent& passed = passed_[turn_];
+  if (!is_last_stage()) passed.wait();  // the step before the last one has left the buffers
   copy_pages(batch);
-  Pending pending{.batch = &batch, .sampling = sampler_->begin(batch)};
+  Pending pending{.batch = &batch, .sampling = {}};
+  if (is_last_stage()) pending.sampling = sampler_->begin(batch);
   const RowInfo info = sampler_->row_info(pending.sampling);
   const bool has_edits = has_device_edits(pending.sampling);
   ctx_.deterministic = options_.model.numerics.deterministic || batch.deterministic;
@@ -422,9 +398,11 @@ Pending ModelRunner::launch(const Batch& batch) {
     attention_->plan(ctx_, buffers_->fill_padded(rows, info, size, spare_pages_,
                                                  options_.model.context_length, true));
     pending.filled = std::chrono::steady_clock::now();
+    receive_rows(batch.num_tokens());
     graphs_->launch(size, kind);
     buffers_->replayed();
     set_replayed(pending.sampling);
+    if (!is_last_stage()) sampler_->skip_replay();
   } else {
     const ForwardBatch& fb = buffers_->fill(rows, info);
     // Of several ranks an idle one makes the collectives of the others.
@@ -435,8 +413,14 @@ Pending ModelRunner::launch(const Batch& batch) {
       const bool whole_logits =
           static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows &&
           batch.pooled_rows.empty();
+      receive_rows(batch.num_tokens());
       run_step(fb, has_edits, false, whole_logits);
     }
+  }
+  send_rows(batch.num_tokens());
+  if (!is_last_stage()) {
+    passed.record(stream_);
+    turn_ = 1 - turn_;
   }
   return pending;
 }
@@ -455,6 +439,7 @@ Tensor ModelRunner::host_logits(const Batch& batch, std::int64_t first, std::int
 }
 
 void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
+  if (!is_last_stage()) return;
   const Batch& batch = *pending.batch;
   const auto logits_of = [&](std::int64_t first, std::int64_t count) {
     return host_logits(batch, first, count);
@@ -473,6 +458,7 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
 }
 
 BatchResult ModelRunner::collect(Pending pending) {
+  if (!is_last_stage()) return {};
   BatchResult result = sampler_->collect(std::move(pending.sampling));
   result.pooled_states = std::move(pending.pooled_states);
   return result;

@@ -12,8 +12,13 @@
 // before the last one is collected: tokens stay on the device until the host wants them; a batch
 // that wants what only the host does (log-probabilities of prompts, hashes of logits) is sampled by
 // the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
+//
+// In a pipeline a runner has the layers of its stage (ModelOptions::layers). launch() takes the
+// rows of the stage before it, and passes its own on; all stages launch the same batches. Only the
+// last stage samples: elsewhere sample() does nothing, and the result is empty.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,6 +37,7 @@
 #include "runtime/decode_graphs.h"
 #include "runtime/draft_runner.h"
 #include "runtime/memory_plan.h"
+#include "runtime/pipeline_links.h"
 #include "runtime/rank.h"
 #include "runtime/row_batch.h"
 #include "runtime/runner_options.h"
@@ -62,9 +68,11 @@ class ModelRunner {
  public:
   // What is slow or may fail for lack of memory happens here, in SGLang's order: memory pools,
   // sampler, attention back end, warm-up, graphs. Throws Error: no resources. `config` must
-  // outlive the runner.
+  // outlive the runner. `links`: of a stage of a pipeline, where all ranks make their runners
+  // together.
   ModelRunner(const RunnerOptions& options, const ModelConfig& config, std::unique_ptr<Rank> rank,
-              std::unique_ptr<Model> model, const StartupReport& report);
+              std::unique_ptr<Model> model, const StartupReport& report,
+              const PipelineLinks& links = {});
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed.
   Pending launch(const Batch& batch);
@@ -75,6 +83,7 @@ class ModelRunner {
   const MemoryPlan& memory_plan() const { return plan_; }
   const std::vector<PageGroupSpec>& groups() const { return groups_; }
   const Context& context() const { return ctx_; }
+  bool is_last_stage() const { return layers_.end == config_.num_layers; }
   // By the thread that launches from now on: keeps it to its memory node, where there are several.
   void bind_caller() const { rank_->pool().bind_caller(); }
   AttentionBackend& attention() { return *attention_; }
@@ -102,6 +111,12 @@ class ModelRunner {
   void measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
                      AttentionBackend& of_model);
   void copy_pages(const Batch& batch);
+  // Of a pipeline: the first `count` rows from the stage before this one, and to the next one.
+  void receive_rows(std::int64_t count);
+  void send_rows(std::int64_t count);
+  // Whether a stage that begins with `layer` needs keys that an earlier layer has chosen.
+  bool inherits_keys(int layer) const;
+  std::int64_t num_logit_rows() const { return is_last_stage() ? limits_.max_logit_rows : 0; }
   // BatchResult::pooled_states of the batch that was launched last, once its logits are read: the
   // last norm is computed in the place of the residual stream.
   std::vector<float> pooled_states(const Batch& batch);
@@ -110,6 +125,11 @@ class ModelRunner {
 
   const RunnerOptions options_;
   const ModelConfig& config_;
+  const LayerRange layers_;  // that the model has
+  const PipelineLinks links_;
+  bool is_linked_ = false;             // not while the runner is made
+  std::array<StreamEvent, 2> passed_;  // behind the steps of a stage that does not sample, in turn
+  std::size_t turn_ = 0;
   const std::unique_ptr<Rank> rank_;
   Context& ctx_;  // the rank's
   const Stream& stream_;
@@ -131,7 +151,7 @@ class ModelRunner {
   std::vector<std::int32_t>
       spare_pages_;       // by group: a page behind the pool's that padding writes to
   Tensor target_states_;  // [max_step_tokens, target_width] float32, for drafts that read states
-  int layers_run_ = 0;    // of a step; fewer than all only while the runner is made
+  int layers_run_ = 0;    // end of those of a step; not the last only while the runner is made
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<AttentionBackend> draft_attention_;  // null where the model's serves the draft
   std::unique_ptr<DraftRunner> drafts_;                // null where nothing drafts

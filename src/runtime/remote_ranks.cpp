@@ -27,9 +27,10 @@ std::uint64_t hash_result(const BatchResult& result) {
 
 }  // namespace
 
-RemoteRanks::RemoteRanks(std::unique_ptr<RankProcesses> processes)
+RemoteRanks::RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_samplers)
     : processes_(std::move(processes)),
-      num_compared_(static_cast<std::size_t>(processes_->size()) - 1) {}
+      num_samplers_(num_samplers > 0 ? num_samplers : processes_->size()),
+      num_compared_(static_cast<std::size_t>(num_samplers_) - 1) {}
 
 void RemoteRanks::send(int rank, RankMessage kind, std::span<const std::byte> bytes) {
   region().check();
@@ -38,14 +39,15 @@ void RemoteRanks::send(int rank, RankMessage kind, std::span<const std::byte> by
   throw Error(why.kind, why.text);
 }
 
-void RemoteRanks::send_to_all(RankMessage kind) {
-  for (int rank = 1; rank < processes_->size(); ++rank) send(rank, kind, message_.bytes());
+// The last rank first: it may be the first stage, for which the others wait.
+void RemoteRanks::send_to(int end, RankMessage kind) {
+  for (int rank = end - 1; rank >= 1; --rank) send(rank, kind, message_.bytes());
 }
 
 void RemoteRanks::launch(const Step& step) {
   message_.clear();
   write_step(step, message_);
-  send_to_all(RankMessage::kStep);
+  send_to(processes_->size(), RankMessage::kStep);
 }
 
 void RemoteRanks::sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs) {
@@ -53,7 +55,7 @@ void RemoteRanks::sample(std::uint64_t step_id, const std::vector<SampleInputs>&
   message_.clear();
   message_.value(step_id);
   write_sample_inputs(inputs, message_);
-  send_to_all(RankMessage::kSample);
+  send_to(num_samplers_, RankMessage::kSample);
 }
 
 void RemoteRanks::collected(const BatchResult& result) {
@@ -114,6 +116,7 @@ void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunne
       check(step->dp.size() == 1 && hash_step(*step) == step->hash,
             "step {} reached the rank with other contents than it was planned with", step->id);
       Pending pending = runner.launch(step->dp.front());
+      if (!runner.is_last_stage()) continue;
       const bool waits = wants_masks(*step);
       flights.push_back({.step = std::move(step), .pending = std::move(pending)});
       if (!waits) sample({});

@@ -11,6 +11,9 @@
 // The plan of a step is made once. A rank computes its hash anew and compares. A step without masks
 // is sampled by a rank as soon as its forward is done.
 //
+// Ranks of a pipeline are counted from the last stage to the first one: the first rank samples, and
+// the others of its stage with it. The ranks of other stages get the steps alone.
+//
 // Errors: Error{kFatal}, or the kind of the rank's own error, once a rank has failed. The thread of
 // the executor calls, but for failure(), which any thread may call.
 #pragma once
@@ -34,9 +37,11 @@ enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample };
 
 class RemoteRanks {
  public:
-  explicit RemoteRanks(std::unique_ptr<RankProcesses> processes);
+  // `num_samplers`: ranks that sample, with the first one; 0: all.
+  explicit RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_samplers = 0);
 
   int num_ranks() const { return processes_->size() - 1; }
+  bool are_stages() const { return num_samplers_ < processes_->size(); }
   RankProcesses& processes() { return *processes_; }
   SharedRegion& region() { return processes_->region(); }
   // The first message, before steps.
@@ -53,16 +58,19 @@ class RemoteRanks {
 
  private:
   void send(int rank, RankMessage kind, std::span<const std::byte> bytes);
-  void send_to_all(RankMessage kind);
+  // To ranks [1, end).
+  void send_to(int end, RankMessage kind);
 
   const std::unique_ptr<RankProcesses> processes_;
+  const int num_samplers_;
   ByteWriter message_;
-  std::vector<std::uint32_t> num_compared_;  // [ranks beside the first]
+  std::vector<std::uint32_t> num_compared_;  // [ranks that sample, beside the first]
   std::deque<std::uint64_t> chosen_;         // hashes of the first rank's results
   std::uint32_t num_chosen_ = 0;             // with those that are no longer in chosen_
 };
 
-// `depth`: steps in flight. Throws what a step throws.
+// `depth`: steps that a rank that samples may have launched and not collected. Throws what a step
+// throws.
 void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunner& runner,
                int depth);
 

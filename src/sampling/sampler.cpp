@@ -80,6 +80,10 @@ void Sampler::run(Context& ctx, const Tensor& logits, const SamplingTensors& row
     device_->keep(ctx, rows.logit_slots);
 }
 
+void Sampler::run_nothing(Context& ctx, const SamplingTensors& rows) const {
+  device_->store(ctx, rows.logit_slots);  // counts the step
+}
+
 void Sampler::choose_masked(Context& ctx, const SampleInputs& inputs, const StepRows& step,
                             bool has_edits) {
   device_masks_->put(inputs, step.logits.dim(0));

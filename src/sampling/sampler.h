@@ -112,6 +112,10 @@ class Sampler {
   // `recorded`: the step is being captured as a graph.
   void run(Context& ctx, const Tensor& logits, const SamplingTensors& rows, bool has_edits,
            bool recorded) const;
+  // Of a recorded step that chooses no tokens, as in a stage of a pipeline that is not the last.
+  void run_nothing(Context& ctx, const SamplingTensors& rows) const;
+  // The graph of such a step was launched.
+  void skip_replay() { device_->discard_replay(); }
   // What a recorded step reads (ops::load_step_inputs).
   const Tensor& step_counter() const { return device_->step_counter(); }
   const Tensor& slot_tokens() const { return device_->slot_tokens(); }

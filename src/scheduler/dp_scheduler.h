@@ -84,6 +84,8 @@ class DpScheduler {
 
   // plan.cpp
   Room plan_prefill(Sequence& s, std::vector<Event>& events);
+  bool may_decode(const Sequence& s) const;
+  int max_decode_rows() const;
   int next_stop(const Sequence& s) const;
   static int prompt_boundary(const Sequence& s) {
     return (s.prefill_end - 1) / kPageSize * kPageSize;

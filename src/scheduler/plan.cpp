@@ -28,7 +28,10 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFligh
   decodes_.clear();
   const bool cut = options_.chunked_prefill_tokens > 0;
   budget_ = cut ? options_.chunked_prefill_tokens : options_.max_prefill_tokens;
-  for (const Sequence* s : running_) budget_ -= !s->in_prefill() && s->wants_token();
+  const int max_decodes = max_decode_rows();
+  int num_decodes = 0;
+  for (const Sequence* s : running_) num_decodes += may_decode(*s);
+  budget_ -= std::min(num_decodes, max_decodes);
 
   // Oldest first: a sequence that is retracted for an older one has not been planned yet.
   for (std::size_t i = 0; i < running_.size();) {
@@ -37,7 +40,7 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFligh
     if (s.last_step == step_) {  // forked just now
     } else if (s.in_prefill()) {
       room = plan_prefill(s, events);
-    } else if (s.wants_token()) {
+    } else if (may_decode(s) && static_cast<int>(decodes_.size()) < max_decodes) {
       room = make_room(s, s.planned + 1, events);
       if (room == Room::kReady) decodes_.push_back({&s, 1});
     }
@@ -48,6 +51,21 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFligh
   if (!decodes_.empty())
     ratio_ = std::max(min_ratio_, ratio_ - (initial_ratio_ - min_ratio_) / kRatioSteps);
   build_batch(batch, flight);
+}
+
+// Whether the sequence is past its prompt, wants a token more, and has the one before it.
+bool DpScheduler::may_decode(const Sequence& s) const {
+  return !s.in_prefill() && s.wants_token() && !(options_.pipelined && s.samples_in_flight > 0);
+}
+
+// Without a pipeline all sequences decode in every step. Else the steps in flight share them.
+int DpScheduler::max_decode_rows() const {
+  if (!options_.pipelined) return std::numeric_limits<int>::max();
+  const auto num_decoding = static_cast<int>(std::ranges::count_if(
+      running_, [](const Sequence* s) { return !s->in_prefill() && s->wants_token(); }));
+  const int steps = options_.max_steps_in_flight;
+  const int share = std::max(1, (num_decoding + steps - 1) / steps);
+  return options_.max_micro_batch > 0 ? options_.max_micro_batch : share;
 }
 
 // The maximum end of the next chunk.

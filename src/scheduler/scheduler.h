@@ -70,6 +70,12 @@ struct SchedulerOptions {
   int max_context = 4096;  // prompt and generated tokens of a sequence
   int dp_size = 1;
   int max_steps_in_flight = 1;
+  // The ranks are stages of a pipeline, of which the first needs every token before its step is
+  // launched. So a sequence whose token is on its way waits, and the decode rows are dealt to
+  // max_steps_in_flight steps.
+  bool pipelined = false;
+  // Decode rows of a step of a pipeline, at most; 0: an equal share of those that decode.
+  int max_micro_batch = 0;
   bool disable_radix_cache = false;
   // Drafts of a sequence in a step; 0: no speculation. With drafts one step is in flight, and no
   // group is of states.

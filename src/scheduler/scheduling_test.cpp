@@ -89,6 +89,42 @@ TEST(Scheduling, CommitsInOrderOnly) {
   EXPECT_THROW(world.scheduler.commit(world.steps[1], world.results[1], world.events), Error);
 }
 
+TEST(Scheduling, StepsOfAPipelineShareTheSequencesThatDecode) {
+  SchedulerOptions options = options_of(64);
+  options.pipelined = true;
+  options.max_steps_in_flight = 2;
+  World world(options);
+  for (int id = 1; id <= 5; ++id)
+    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(10, id), 6)).ok());
+  ASSERT_TRUE(world.launch());
+  EXPECT_FALSE(world.launch()) << "all tokens are on their way";
+  world.commit();
+  ASSERT_TRUE(world.launch() && world.launch());
+  const std::vector<BatchItem>&first = world.steps[0].dp[0].items,
+        &second = world.steps[1].dp[0].items;
+  EXPECT_EQ(first.size(), 3u);
+  EXPECT_EQ(second.size(), 2u);
+  for (const BatchItem& a : first)
+    for (const BatchItem& b : second) EXPECT_NE(a.sequence, b.sequence);
+  world.run();
+  for (int id = 1; id <= 5; ++id)
+    EXPECT_EQ(world.of(id).tokens, plain_tokens(options, prompt_of(10, id), {}, 6));
+}
+
+TEST(Scheduling, ChunksOfOnePromptFollowEachOtherThroughAPipeline) {
+  SchedulerOptions options = options_of(64);
+  options.pipelined = true;
+  options.max_steps_in_flight = 3;
+  options.chunked_prefill_tokens = 32;
+  options.max_micro_batch = 1;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(96, 1), 3)).ok());
+  ASSERT_TRUE(world.launch() && world.launch() && world.launch());
+  EXPECT_EQ(world.steps[2].dp[0].items[0].first, 64);
+  world.run();
+  EXPECT_EQ(world.of(1).tokens, plain_tokens(options, prompt_of(96, 1), {}, 3));
+}
+
 // A result of the same step in which item `index` brought no token.
 BatchResult without_tokens_of(const BatchResult& result, std::size_t index) {
   BatchResult out = result;

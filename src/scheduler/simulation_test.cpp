@@ -257,6 +257,7 @@ class Episode {
       check(logits.row >= row, "logit rows are out of order");
       row = logits.row;
     }
+    if (options_.pipelined) check_micro_batch(batch);
     for (const BatchItem& item : batch.items) {
       check(!decodes || item.decode, "a prefill chunk stands behind a decode row");
       decodes = decodes || item.decode;
@@ -266,6 +267,16 @@ class Episode {
       live->drafts_in_flight = item.decode && item.count > 1;
       live->computed = item.first + item.count;
     }
+  }
+
+  void check_micro_batch(const Batch& batch) {
+    check(std::ranges::count(batch.token_ids, kTokenFromSlot) == 0,
+          "the first stage of a pipeline does not know a token");
+    const auto rows = std::ranges::count_if(batch.items, &BatchItem::decode);
+    const int share = (options_.max_running_requests + options_.max_steps_in_flight - 1) /
+                      options_.max_steps_in_flight;
+    const int most = options_.max_micro_batch > 0 ? options_.max_micro_batch : share;
+    check(rows <= most, "{} decode rows in a micro-batch of {}", rows, most);
   }
 
   // Drafts of the tokens to come, as a draft layer would make them: right, wrong, or none.

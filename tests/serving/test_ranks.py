@@ -1,4 +1,4 @@
-"""Ranks in processes of their own: streams, disconnects, and ranks that die or hang."""
+"""Ranks and stages in processes of their own: streams, disconnects, and ranks that die or hang."""
 
 import contextlib
 import json
@@ -13,6 +13,8 @@ from sluice_server import GOLDEN, TINY, Server, sluice
 from test_disconnects import long_body, start_stream
 
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
+RANKS = ("--tp-size", "2")
+STAGES = ("--pp-size", "2")
 
 
 def ranks_of(server):
@@ -33,15 +35,16 @@ def is_running(pid):
         return False
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
+@pytest.fixture(scope="module", params=[RANKS, STAGES, RANKS + STAGES], ids=["ranks", "stages", "both"])
+def two(tmp_path_factory, request):
     log = tmp_path_factory.mktemp("ranks") / "server.log"
-    with Server(TINY, *FLAGS, "--tp-size", "2", log=log) as server:
+    with Server(TINY, *FLAGS, *request.param, log=log) as server:
+        server.num_processes = 2 ** (len(request.param) // 2)
         yield server
 
 
 def test_streams_with_disconnects_get_the_tokens_of_one_rank(two, tiny):
-    assert len(ranks_of(two)) == 1
+    assert len(ranks_of(two)) == two.num_processes - 1
     count, tokens = 16, 32
     results = [None] * count
 
@@ -122,9 +125,57 @@ def test_options_of_the_server_reach_every_rank(model, flags, equal):
         assert run(1, 2) == two
 
 
-def end_in_the_middle(tmp_path, sign):
+# Stages change no arithmetic, so tokens are always those of one.
+@pytest.mark.parametrize("model, flags", [
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM")),
+    ("sluice-tiny", ("--pp-max-micro-batch-size", "1")),
+    ("sluice-tiny", ("--disable-overlap-schedule",)),
+    ("sluice-tiny", ("--quantization", "int8")),
+    ("sluice-tiny", ("--dtype", "bfloat16")),
+    ("qwen3", ("--kv-cache-dtype", "fp8_e4m3")),
+    ("qwen2-tied", ("--quantization", "int4")),
+    ("glm-moe-dsa-shared-index", ("--dtype", "bfloat16", "--index-cache-dtype", "fp8_e4m3")),
+])
+def test_options_of_the_server_reach_every_stage(model, flags):
+    directory = TINY if model == TINY.name else GOLDEN / "models" / model
+    ids = ",".join(str(50 + i % 7) for i in range(40))
+
+    def run(size):
+        done = sluice("generate", "--model", directory, "--tokenizer-path", TINY, "--input-ids", ids, "--max-new-tokens",
+                      "24", "--temperature", "0", *FLAGS, *(flags if size == 2 or "--pp-max" not in flags[0] else ()),
+                      "--pp-size", size)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run(2) == run(1)
+
+
+def test_a_long_prompt_beside_others_goes_through_stages_in_chunks(tmp_path, tiny):
+    flags = (*FLAGS, *STAGES, "--chunked-prefill-size", "16", "--max-running-requests", "3")
+    with Server(TINY, *flags, log=tmp_path / "log") as server:
+        bodies = [{"input_ids": [40 + (7 * i + j) % 90 for j in range(length)], "return_logprob": True,
+                   "sampling_params": {"max_new_tokens": 20, "temperature": 0.9, "sampling_seed": i}}
+                  for i, length in enumerate((200, 3, 70, 16, 33))]
+        replies = [None] * len(bodies)
+
+        def one(i):
+            replies[i] = server.post("/generate", bodies[i])
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(len(bodies))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for body, reply in zip(bodies, replies, strict=True):
+            alone = tiny.post("/generate", body).json()
+            got = reply.json()
+            assert got["output_ids"] == alone["output_ids"]
+            assert got["meta_info"]["output_token_logprobs"] == alone["meta_info"]["output_token_logprobs"]
+
+
+def end_in_the_middle(tmp_path, sign, flags):
     """Streams run; a rank gets `sign`. What the clients see, and when the server ends."""
-    server = Server(TINY, *FLAGS, "--tp-size", "2", log=tmp_path / "log", exit_status=4)
+    server = Server(TINY, *FLAGS, *flags, log=tmp_path / "log", exit_status=4)
     ranks = ranks_of(server)
     assert len(ranks) == 1
     ends = []
@@ -155,8 +206,9 @@ def end_in_the_middle(tmp_path, sign):
     return [(when - begin, text) for when, text in ends], end - begin
 
 
-def test_a_killed_rank_ends_streams_with_an_error_and_the_server(tmp_path):
-    ends, seconds = end_in_the_middle(tmp_path, signal.SIGKILL)
+@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+def test_a_killed_rank_ends_streams_with_an_error_and_the_server(tmp_path, flags):
+    ends, seconds = end_in_the_middle(tmp_path, signal.SIGKILL, flags)
     assert seconds < 10
     for when, text in ends:
         assert when < 3, "noticed within 1 s, told within 2"
@@ -164,8 +216,9 @@ def test_a_killed_rank_ends_streams_with_an_error_and_the_server(tmp_path):
     assert "killed by signal 9" in (tmp_path / "log").read_text()
 
 
-def test_a_stopped_rank_counts_as_hung(tmp_path):
-    ends, seconds = end_in_the_middle(tmp_path, signal.SIGSTOP)
+@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+def test_a_stopped_rank_counts_as_hung(tmp_path, flags):
+    ends, seconds = end_in_the_middle(tmp_path, signal.SIGSTOP, flags)
     assert seconds < 20
     for when, text in ends:
         assert when < 12, "noticed within 10 s, told within 2"
@@ -173,8 +226,9 @@ def test_a_stopped_rank_counts_as_hung(tmp_path):
     assert "no sign of life" in (tmp_path / "log").read_text()
 
 
-def test_a_rank_that_dies_without_work_makes_the_server_unready(tmp_path):
-    server = Server(TINY, *FLAGS, "--tp-size", "2", log=tmp_path / "log", exit_status=4)
+@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+def test_a_rank_that_dies_without_work_makes_the_server_unready(tmp_path, flags):
+    server = Server(TINY, *FLAGS, *flags, log=tmp_path / "log", exit_status=4)
     ranks = ranks_of(server)
     os.kill(ranks[0], signal.SIGKILL)
     time.sleep(0.5)
@@ -185,7 +239,7 @@ def test_a_rank_that_dies_without_work_makes_the_server_unready(tmp_path):
 
 
 def test_no_rank_outlives_a_killed_server(tmp_path):
-    server = Server(TINY, *FLAGS, "--tp-size", "2", log=tmp_path / "log", exit_status=-9)
+    server = Server(TINY, *FLAGS, *RANKS, *STAGES, log=tmp_path / "log", exit_status=-9)
     ranks = ranks_of(server)
     os.kill(ranks[0], signal.SIGSTOP)   # even one that cannot notice
     server.process.kill()
@@ -197,8 +251,9 @@ def test_no_rank_outlives_a_killed_server(tmp_path):
     server.stop()
 
 
-def test_signals_of_a_terminal_drain_the_server_with_its_ranks(tmp_path):
-    server = Server(TINY, *FLAGS, "--tp-size", "2", log=tmp_path / "log")
+@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+def test_signals_of_a_terminal_drain_the_server_with_its_ranks(tmp_path, flags):
+    server = Server(TINY, *FLAGS, *flags, log=tmp_path / "log")
     ranks = ranks_of(server)
     replies = []
     thread = threading.Thread(target=lambda: replies.append(server.post("/generate", long_body(1, 200, False))))
@@ -223,6 +278,21 @@ def test_signals_of_a_terminal_drain_the_server_with_its_ranks(tmp_path):
 def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     begin = time.monotonic()
     done = sluice("generate", "--model", model, "--input-ids", "1,2", "--device", "cpu", "--tp-size", size)
+    assert done.returncode == 2
+    assert said in done.stderr, done.stderr
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("model, flags, said", [
+    (TINY, ("--pp-size", "63"), "each stage needs a layer, and the model has "),
+    (TINY, ("--pp-size", "0"), "--pp-size"),
+    (TINY, ("--pp-size", "2", "--tp-size", "64"), "--tp-size"),
+    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with NGRAM"),
+    (TINY, ("--pp-max-micro-batch-size", "4"), "add --pp-size"),
+])
+def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):
+    begin = time.monotonic()
+    done = sluice("generate", "--model", model, "--input-ids", "1,2", "--device", "cpu", *flags)
     assert done.returncode == 2
     assert said in done.stderr, done.stderr
     assert time.monotonic() - begin < 5

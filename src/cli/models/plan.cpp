@@ -109,8 +109,8 @@ Plan make_plan(const Arguments& arguments) {
   p.machine = read_machine(serving_device(p.options));
   p.serving = resolve_or_throw(p.options, p.config, p.machine);
   require(p.serving.num_ranks == 1,
-          "`sluice plan` counts the memory of one rank, not of {}; leave --tp-size and "
-          "--ep-size out",
+          "`sluice plan` counts the memory of one rank, not of {}; leave --tp-size, "
+          "--ep-size and --pp-size out",
           p.serving.num_ranks);
   p.form = weight_form(p.serving, p.config, model.directory);
   p.supposed = arguments.has("memory");

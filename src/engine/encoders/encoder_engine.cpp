@@ -37,7 +37,8 @@ void check_options(const Options& options) {
           "encoders run on the CPU in this version; give --device cpu, or leave it out");
   require(options.runner != "generate",
           "the model is an encoder and generates no text; leave --runner out");
-  require(options.tp_size == 1, "an encoder runs on one rank; leave --tp-size and --ep-size out");
+  require(options.num_ranks() == 1,
+          "an encoder runs on one rank; leave --tp-size, --ep-size and --pp-size out");
   require(options.quantization == "auto" || options.quantization == "none",
           "encoders are not quantised in this version; leave --quantization out");
   require(options.model_impl != "transformers",

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <deque>
 #include <thread>
 
 #include "base/log.h"
@@ -27,11 +28,16 @@ std::string directory_of(const std::string& model) {
   return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model;
 }
 
+struct RanksOfModel {
+  int sharers = 1, stages = 1;
+};
+
 // A world of dp_size groups of tp_size ranks each, with a scheduler in front.
 class World {
  public:
   // Each rank in a process of its own.
-  World(const std::string& model, int tp_size) : config_(load_model_config(directory_of(model))) {
+  World(const std::string& model, const RanksOfModel& wanted)
+      : config_(load_model_config(directory_of(model))) {
     Options options;
     options.model = directory_of(model);
     options.dtype = "float32";
@@ -40,20 +46,22 @@ class World {
     options.chunked_prefill_size = 16;
     options.max_total_tokens = 1024;
     options.threads = 1;
-    options.tp_size = tp_size;
+    options.tp_size = wanted.sharers;
+    options.pp_size = wanted.stages;
     const Machine machine = read_machine(Device{});
     const ServingPlan plan = resolve_or_throw(options, config_, machine);
     auto others = start_ranks(options, options.model, run_rank);
     processes_ = &others->processes();
     shared_ = std::make_unique<RankCommunicators>(others->region(), 0, machine, plan);
     const WeightSource source = open_weights(plan, config_, options.model);
-    require_same_model(shared_->get(), config_, source, plan);
+    require_same_model(shared_->all_ranks(), config_, source, plan);
     const StartupReport quiet = [](const std::string&, double, const std::string&) {};
-    auto rank = std::make_unique<Rank>(plan.runner.placement, false, &shared_->get());
+    auto rank = std::make_unique<Rank>(plan.runner.placement, false, shared_->sharers());
     auto loaded = load_rank_model(*rank, plan.runner, config_, source, quiet);
     std::vector<std::unique_ptr<ModelRunner>> ranks;
     ranks.push_back(std::make_unique<ModelRunner>(plan.runner, config_, std::move(rank),
-                                                  std::move(loaded), quiet));
+                                                  std::move(loaded), quiet, shared_->links()));
+    max_in_flight_ = plan.scheduler.max_steps_in_flight;
     start(std::move(ranks), 1, std::move(others));
   }
   World(const std::string& model, int dp_size, int tp_size)
@@ -81,6 +89,8 @@ class World {
     options.chunked_prefill_tokens = 4;
     options.max_context = 256;
     options.hash_steps = others != nullptr;
+    options.pipelined = others && others->are_stages();
+    options.max_steps_in_flight = max_in_flight_;
     for (std::size_t g = 0; g < ranks.front()->groups().size(); ++g) {
       PageGroup group = ranks.front()->groups()[g];
       group.num_pages = ranks.front()->memory_plan().pages[g];
@@ -103,14 +113,23 @@ class World {
     }
     std::vector<std::vector<std::int32_t>> tokens(prompts.size());
     std::vector<Event> events;
+    std::deque<std::unique_ptr<Step>> flights;
     while (scheduler_->has_work()) {
-      Step step;
-      EXPECT_TRUE(scheduler_->next(step, events));
-      for (const Batch& batch : step.dp) num_idle += batch.mode == ForwardMode::kIdle;
-      executor_->launch(step);
-      executor_->sample(step.id);
-      scheduler_->commit(step, executor_->collect(step.id), events);
+      auto step = std::make_unique<Step>();
+      if (std::ssize(flights) < max_in_flight_ && scheduler_->next(*step, events)) {
+        for (const Batch& batch : step->dp) num_idle += batch.mode == ForwardMode::kIdle;
+        executor_->launch(*step);
+        executor_->sample(step->id);
+        flights.push_back(std::move(step));
+        max_seen_in_flight = std::max(max_seen_in_flight, static_cast<int>(flights.size()));
+        continue;
+      }
+      if (flights.empty()) break;
+      const Step& oldest = *flights.front();
+      scheduler_->commit(oldest, executor_->collect(oldest.id), events);
+      flights.pop_front();
     }
+    EXPECT_FALSE(scheduler_->has_work());
     for (const Event& event : events)
       tokens[event.request - 1].insert(tokens[event.request - 1].end(), event.tokens.begin(),
                                        event.tokens.end());
@@ -131,7 +150,7 @@ class World {
   RankProcesses& processes() { return *processes_; }
   std::string failure() const { return executor_->failure(); }
   int num_sums(std::size_t rank) const { return communicators_[rank]->num_sums; }
-  int num_idle = 0;
+  int num_idle = 0, max_seen_in_flight = 0;
 
  private:
   std::unique_ptr<ModelRunner> rank_of(const WeightSource& source, Communicator& communicator) {
@@ -147,6 +166,7 @@ class World {
   }
 
   const ModelConfig config_;
+  int max_in_flight_ = 1;
   std::vector<std::unique_ptr<InProcessGroup>> groups_;
   std::vector<std::unique_ptr<InProcessCommunicator>> communicators_;
   std::unique_ptr<RankCommunicators> shared_;
@@ -183,13 +203,33 @@ TEST_P(Ranks, GroupsOfRanksGiveTheTokensOfOne) {
 }
 
 TEST_P(Ranks, InProcessesOfTheirOwnGiveTheTokensOfOne) {
-  World one(GetParam(), 1, 1), two(GetParam(), 2);
+  World one(GetParam(), 1, 1), two(GetParam(), {.sharers = 2});
   EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
   EXPECT_EQ(two.failure(), "");
 }
 
+TEST_P(Ranks, StagesGiveTheTokensOfOneRankWithSeveralStepsInFlight) {
+  World one(GetParam(), 1, 1), two(GetParam(), {.stages = 2});
+  EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
+  EXPECT_EQ(two.max_seen_in_flight, 2);
+  EXPECT_EQ(two.failure(), "");
+}
+
+TEST_P(Ranks, StagesOfSeveralRanksGiveTheTokensOfOne) {
+  World one(GetParam(), 1, 1), four(GetParam(), {.sharers = 2, .stages = 2});
+  EXPECT_EQ(four.run(kPrompts), one.run(kPrompts));
+  EXPECT_EQ(four.failure(), "");
+}
+
+TEST_P(Ranks, AKilledStageEndsTheStepsOfAll) {
+  World two(GetParam(), {.stages = 2});
+  ASSERT_EQ(kill(two.processes().pid(1), SIGKILL), 0);
+  EXPECT_THROW(two.run(kPrompts), Error);
+  EXPECT_NE(two.failure().find("rank 1 (process "), std::string::npos) << two.failure();
+}
+
 TEST_P(Ranks, AKilledProcessEndsTheStepsOfAll) {
-  World two(GetParam(), 2);
+  World two(GetParam(), {.sharers = 2});
   ASSERT_EQ(kill(two.processes().pid(1), SIGKILL), 0);
   const auto start = std::chrono::steady_clock::now();
   try {

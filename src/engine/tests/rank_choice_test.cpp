@@ -1,5 +1,6 @@
 #include "engine/rank_choice.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/load_config.h"
@@ -26,6 +27,19 @@ TEST(RankChoice, SaysWhatDoesNotDivideAndWhatWould) {
   EXPECT_EQ(sharing_refusal(config, 2),
             "25 attention heads cannot be shared equally by 2 ranks, and no other number divides "
             "the model");
+}
+
+TEST(RankChoice, EachStageNeedsALayer) {
+  ModelConfig config = config_of("qwen3");
+  const int layers = config.num_layers;
+  EXPECT_EQ(stage_refusal(config, 1, 64), "");
+  EXPECT_EQ(stage_refusal(config, layers, 2), "");
+  EXPECT_EQ(stage_refusal(config, layers + 1, 1),
+            fmt::format("each stage needs a layer, and the model has {0}; --pp-size {0} would do",
+                        layers));
+  EXPECT_EQ(stage_refusal(config, 2, 33), "2 stages of 33 ranks are 66 processes; 64 are the most");
+  config.fallback = true;
+  EXPECT_NE(stage_refusal(config, 2, 1).find("Transformers plugin"), std::string::npos);
 }
 
 TEST(RankChoice, CountsExpertsAndLatents) {

@@ -205,6 +205,33 @@ TEST(ServingPlan, LimitsFollowTheDevice) {
   EXPECT_EQ(whole.runner.placement.num_threads, 2);
 }
 
+TEST(ServingPlan, AStageHasItsLayersAndItsPartOfTheMachine) {
+  const ModelConfig config = config_of("qwen3-8b");
+  const Options options = with({{"pp-size", "3"}, {"tp", "2"}, {"threads", "6"}});
+  for (int rank = 0; rank < 6; ++rank) {
+    Machine machine = cpu();
+    machine.rank = rank;
+    const ServingPlan plan = resolve_or_throw(options, config, machine);
+    EXPECT_EQ(plan.num_ranks, 6);
+    EXPECT_EQ(plan.num_sharers(), 2);
+    EXPECT_EQ(plan.stage, 2 - rank / 2);
+    EXPECT_EQ(plan.runner.model.layers.begin, 12 * plan.stage);
+    EXPECT_EQ(plan.runner.model.layers.end, 12 * (plan.stage + 1));
+    EXPECT_EQ(plan.runner.placement.num_threads, 1);
+    EXPECT_EQ(plan.runner.placement.num_sharers, 6);
+    EXPECT_TRUE(plan.scheduler.pipelined && plan.scheduler.hash_steps);
+    EXPECT_EQ(plan.scheduler.max_steps_in_flight, 3);
+    EXPECT_EQ(plan.runner.limits.steps_in_flight, 1) << "a CPU computes one after the other";
+  }
+  EXPECT_EQ(resolve_or_throw(options, config, gpu()).runner.limits.steps_in_flight, 2);
+  const auto in_flight = [&](const Options& of) {
+    return resolve_or_throw(of, config, cpu()).scheduler.max_steps_in_flight;
+  };
+  EXPECT_EQ(in_flight(with({{"pp-size", "2"}, {"disable-overlap-schedule", "true"}})), 1);
+  EXPECT_EQ(in_flight(with({{"pp-size", "2"}, {"speculative-algorithm", "NGRAM"}})), 1);
+  EXPECT_EQ(resolve_or_throw({}, config, cpu()).runner.model.layers.end, -1);
+}
+
 TEST(ServingPlan, PrefillTokensHaveTwoBounds) {
   const ModelConfig config = config_of("qwen3-8b");
   const auto plan = [&](const char* chunk, const char* prefill) {

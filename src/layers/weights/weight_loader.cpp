@@ -136,8 +136,13 @@ std::vector<std::string> WeightLoader::finish(
   if (huge_pages_) huge_pages_->close();
 
   std::vector<std::string> unused;
+  const auto is_left_out = [&](const std::string& name) {
+    return std::ranges::any_of(left_out_,
+                               [&](const auto& begin) { return name.starts_with(begin); });
+  };
   for (std::string& name : source_.names())
-    if (!used_.contains(name) && !is_known_extra(name)) unused.push_back(std::move(name));
+    if (!used_.contains(name) && !is_left_out(name) && !is_known_extra(name))
+      unused.push_back(std::move(name));
   return unused;
 }
 

@@ -97,6 +97,12 @@ const Numerics& Weights::numerics() const {
 int Weights::tp_size() const {
   return loader_->tp_size_;
 }
+Device Weights::device() const {
+  return loader_->device();
+}
+void Weights::leave_out() const {
+  loader_->left_out_.push_back(path(""));
+}
 
 AxisRange Weights::share(std::int64_t extent, std::string_view what) const {
   const int size = loader_->tp_size_;

@@ -111,6 +111,9 @@ class Weights {
   std::string path(std::string_view name) const;
   const Numerics& numerics() const;
   int tp_size() const;
+  Device device() const;
+  // Says that another rank has all tensors here, in finish().
+  void leave_out() const;
 
   // Parts stacked by rows: [sum of rows, columns], this rank's share. Reads "<part>.weight".
   Tensor matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const;
@@ -258,6 +261,7 @@ class WeightLoader {
   int num_widened_ = 0;
   std::vector<std::pair<std::string, std::string>> renames_;
   std::set<std::string, std::less<>> used_;
+  std::vector<std::string> left_out_;  // beginnings of names
 };
 
 }  // namespace sluice

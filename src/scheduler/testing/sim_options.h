@@ -122,6 +122,8 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
     }
     out.wrong_draft_chance = random.one_of({0.0, 0.1, 0.3, 0.3, 0.7, 1.0});
   }
+  options.pipelined = random.chance(0.3);
+  if (options.pipelined) options.max_micro_batch = random.one_of({0, 0, 1, 3});
   return out;
 }
 
