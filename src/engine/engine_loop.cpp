@@ -213,10 +213,11 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
 }
 
 // The masks of a step that was launched. They need every token before it, so the steps in flight
-// are committed first; the forward of this one goes on meanwhile.
+// are committed first; the forward of this one goes on meanwhile. In a pipeline the steps in flight
+// bring tokens of other sequences alone.
 std::vector<SampleInputs> EngineLoop::masks_of(const Step& step) {
   if (!GrammarRows::wants_masks(step)) return {};
-  while (!flights_.empty()) commit_oldest();
+  while (!flights_.empty() && !scheduler_.options().pipelined) commit_oldest();
   return grammars_.masks(step, parts_->config.vocab_size);
 }
 

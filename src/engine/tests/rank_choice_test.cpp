@@ -38,7 +38,7 @@ TEST(RankChoice, EachStageNeedsALayer) {
             fmt::format("each stage needs a layer, and the model has {0}; --pp-size {0} would do",
                         layers));
   EXPECT_EQ(stage_refusal(config, 2, 33), "2 stages of 33 ranks are 66 processes; 64 are the most");
-  config.fallback = true;
+  config.fallback.emplace();
   EXPECT_NE(stage_refusal(config, 2, 1).find("Transformers plugin"), std::string::npos);
 }
 
