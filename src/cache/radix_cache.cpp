@@ -225,6 +225,7 @@ RadixNode* RadixCache::split(RadixNode* node, std::int64_t pages) {
     node->num_live[g] -= upper->num_live[g];
   }
   upper->locks = node->locks;
+  upper->origin = node->origin;
   upper->last_use = ++clock_;
   node->parent = upper.get();
   upper->children.insert(std::move(handle));
@@ -269,7 +270,8 @@ void RadixCache::revive(RadixNode* node, std::int64_t first_page, std::span<cons
 }
 
 PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens,
-                              std::span<const TokenSpan> pages, PageRef snapshot, bool lock_path) {
+                              std::span<const TokenSpan> pages, PageRef snapshot, bool lock_path,
+                              std::uint64_t origin) {
   const std::int64_t total = static_cast<std::int64_t>(tokens.size());
   check(!lock_path || total % page_size_ == 0, "a path of {} tokens is locked, pages have {}",
         total, page_size_);
@@ -315,6 +317,7 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens,
         child->locks == 0 && child->snapshot == kNoPage)
       covered = child;
     node = add_child(node, rest);
+    node->origin = origin;
     revive(node, first_page, pages, (left + page_size_ - 1) / page_size_);
     depth = total;
   }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "batch/page_group.h"
+#include "batch/prefix_lookup.h"
 #include "cache/page_allocator.h"
 
 namespace sluice {
@@ -80,14 +81,18 @@ class RadixCache {
   PrefixLock match(std::uint64_t name_space, std::span<const std::int32_t> tokens);
   // The length that match() would find. Locks, splits and marks nothing.
   std::int64_t match_length(std::uint64_t name_space, std::span<const std::int32_t> tokens) const;
+  // What the tree has of `tokens`, of which at most `max_usable` may be reused. Changes nothing.
+  PrefixLookup look_up(std::uint64_t name_space, std::span<const std::int32_t> tokens,
+                       std::int64_t max_usable) const;
 
   // Adds `tokens`, whose pages are pages[page group][i] (kNoPage: missing). The cache adds its own
   // references to the pages that it did not have under these tokens. `snapshot` is the state after
   // the last token; the cache keeps it if it has none there. With `lock`, tokens.size() is a
-  // multiple of the page size; the result locks the path and lists the cache's pages.
+  // multiple of the page size; the result locks the path and lists the cache's pages. `origin` is
+  // the request that look_up() names for the tokens that the tree did not have.
   PrefixLock insert(std::uint64_t name_space, std::span<const std::int32_t> tokens,
                     std::span<const std::span<const std::int32_t>> pages, PageRef snapshot = {},
-                    bool lock = false);
+                    bool lock = false, std::uint64_t origin = 0);
 
   // Frees at least `num_pages` pages of the group if so many are evictable. Returns the number of
   // freed pages.

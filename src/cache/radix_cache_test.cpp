@@ -41,7 +41,8 @@ struct World {
   }
 
   // Computes `tokens` in new pages and inserts them; evicts as needed. False when memory is short.
-  bool insert(const Tokens& tokens, std::uint64_t name_space = 0, bool with_state = true) {
+  bool insert(const Tokens& tokens, std::uint64_t name_space = 0, bool with_state = true,
+              std::uint64_t origin = 0) {
     const auto digest = digests(tokens, name_space);
     std::vector<PageList> lists;
     std::vector<std::span<const std::int32_t>> spans;
@@ -69,7 +70,7 @@ struct World {
       rows.back()[state.page() * kPage] = digest.back();
     }
     for (const PageList& list : lists) spans.push_back(list.pages());
-    cache->insert(name_space, tokens, spans, std::move(state));
+    cache->insert(name_space, tokens, spans, std::move(state), false, origin);
     cache->check_invariants();
     return true;
   }
@@ -301,6 +302,83 @@ TEST(RadixCache, RandomAgainstTheListOfAllInserted) {
     w.cache->flush();
     for (const PageAllocator& pool : w.pools) EXPECT_EQ(pool.num_free(), pool.num_pages());
   }
+}
+
+using Runs = std::vector<std::pair<std::int64_t, std::uint64_t>>;
+
+Runs runs_of(const PrefixLookup& found) {
+  Runs out;
+  for (const PrefixLookup::Run& run : found.runs) out.emplace_back(run.tokens, run.request);
+  return out;
+}
+
+TEST(RadixLookup, NamesTheOriginOfEachRunAndWhereThePromptDiverges) {
+  World w = full(32);
+  ASSERT_TRUE(w.insert(range(0, 10), 0, true, 7));
+  Tokens longer = range(0, 8);  // goes on otherwise behind the second page
+  longer.insert(longer.end(), {50, 51, 52, 53, 54});
+  ASSERT_TRUE(w.insert(longer, 0, true, 8));
+
+  Tokens prompt = longer;
+  prompt.resize(11);
+  prompt.insert(prompt.end(), {90, 91});
+  PrefixLookup found = w.cache->look_up(0, prompt, 12);
+  EXPECT_EQ(runs_of(found), (Runs{{8, 7}, {3, 8}}));
+  EXPECT_EQ(found.common_tokens, 11);
+  EXPECT_EQ(found.usable_tokens, 11);
+  EXPECT_EQ(found.other_tokens, (Tokens{53, 54}));
+  EXPECT_EQ(found.other_request, 8u);
+
+  // The cache ends where the prompt goes on, and the other way round.
+  found = w.cache->look_up(0, range(0, 20), 19);
+  EXPECT_EQ(runs_of(found), (Runs{{10, 7}}));
+  EXPECT_TRUE(found.other_tokens.empty());
+  found = w.cache->look_up(0, range(0, 9), 8);
+  EXPECT_EQ(found.common_tokens, 9);
+  EXPECT_EQ(found.usable_tokens, 8);
+  EXPECT_TRUE(found.other_tokens.empty());
+
+  // From the first token on, and at the end of a node: what was used last goes on there.
+  found = w.cache->look_up(0, Tokens{99}, 0);
+  EXPECT_TRUE(found.runs.empty());
+  EXPECT_EQ(found.other_tokens.front(), 0);
+  Tokens third = range(0, 8);
+  third.push_back(99);
+  EXPECT_EQ(w.cache->look_up(0, third, 8).other_request, 8u);
+  w.match(range(0, 10));
+  EXPECT_EQ(w.cache->look_up(0, third, 8).other_request, 7u);
+
+  // Another namespace has nothing.
+  EXPECT_TRUE(w.cache->look_up(1, prompt, 12).runs.empty());
+  w.cache->check_invariants();
+}
+
+TEST(RadixLookup, SaysWhatAStateOrAWindowKeepsFromReuse) {
+  World states({{"full", Retention::kFull, 0, 32}, {"state", Retention::kState, 0, 8}});
+  ASSERT_TRUE(states.insert(range(0, 8), 0, false, 3));
+  PrefixLookup found = states.cache->look_up(0, range(0, 12), 11);
+  EXPECT_EQ(found.common_tokens, 8);
+  EXPECT_EQ(found.usable_tokens, 0);
+  ASSERT_TRUE(states.insert(range(0, 8), 0, true, 4));
+  found = states.cache->look_up(0, range(0, 12), 11);
+  EXPECT_EQ(found.usable_tokens, 8);
+  EXPECT_EQ(runs_of(found), (Runs{{8, 3}}));  // the tokens were there before
+
+  World window({{"full", Retention::kFull, 0, 32}, {"window", Retention::kWindow, 4, 32}});
+  ASSERT_TRUE(window.insert(range(0, 16), 0, true, 5));
+  found = window.cache->look_up(0, range(0, 8), 7);
+  EXPECT_EQ(found.common_tokens, 8);
+  EXPECT_EQ(found.usable_tokens, 0);  // the window left the pages before its own
+}
+
+TEST(RadixLookup, BoundsWhatItShowsAndMovesNothing) {
+  World w = full(64);
+  ASSERT_TRUE(w.insert(range(0, 200), 0, true, 1));
+  Tokens prompt = range(0, 5);
+  prompt.push_back(999);
+  const PrefixLookup found = w.cache->look_up(0, prompt, 100);
+  EXPECT_EQ(found.other_tokens, range(5, PrefixLookup::kMaxOtherTokens));
+  EXPECT_EQ(w.cache->stats().nodes, 1);  // nothing was split
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ struct RadixNode {
   std::int32_t snapshot = kNoPage;     // the state after the last token
   std::int64_t locks = 0;              // locks of this node and of the nodes below it
   std::uint64_t last_use = 0;          // unique
+  std::uint64_t origin = 0;            // the request that left the tokens; 0: unknown
   std::set<std::unique_ptr<RadixNode>, ByFirstPage> children;
 
   bool is_leaf() const { return children.empty(); }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,9 @@
 #include "batch/event.h"
 #include "batch/finish_reason.h"
 #include "batch/page_group.h"
+#include "batch/prefix_lookup.h"
 #include "batch/request.h"
+#include "batch/retraction_counts.h"
 #include "batch/sampling_params.h"
 #include "batch/step_result.h"
 #include "batch/stop_matcher.h"
@@ -59,6 +62,7 @@ struct StepTokens {
 // A snapshot of the counters; `sluice:*`, `sglang:*` and `vllm:*` metrics
 // come from it.
 struct EngineStats {
+  static constexpr std::int64_t kRecentSteps = 40;
   int running = 0;
   int queued = 0;
   int max_running_requests = 0;
@@ -77,6 +81,10 @@ struct EngineStats {
   std::uint64_t prefix_hit_tokens = 0;    // found there
   double prefix_hit_rate = 0;             // of the sequences that began in the last prefill step
   std::uint64_t retracted = 0;
+  std::uint64_t recently_retracted = 0;   // in the last kRecentSteps steps
+  RetractionCounts retractions_of_ended;  // of the choices that ended
+  double new_token_ratio = 0;  // share of the tokens to come that admission reserves pages for
+  bool ran_graph = false;      // the last step was a recorded CUDA graph
   std::uint64_t evicted_pages = 0;
   std::uint64_t aborted = 0;
   std::uint64_t numerics_errors = 0;
@@ -140,6 +148,9 @@ class Engine {
   // ended.
   virtual bool abort(std::uint64_t request) = 0;
   virtual void abort_all() = 0;
+  // What the prefix cache has for this request, which is not run. Its namespace alone is looked at.
+  // Nothing: there is no prefix cache, or the engine ends. Waits for the step that is computed.
+  virtual std::optional<PrefixLookup> look_up_prefix(Request) { return std::nullopt; }
   // Drops the prefix cache; false when requests are running.
   virtual bool flush_cache() = 0;
   // Refuses new requests from now on; true once nothing is left.

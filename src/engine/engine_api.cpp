@@ -88,12 +88,7 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   out.max_new_tokens = wanted;
   out.eos_ids.assign(parts_->generation.eos_token_ids.begin(),
                      parts_->generation.eos_token_ids.end());
-  // What other steps left in the cache need not have the bits that its own would.
-  const RunnerOptions& plan = parts_->plan.runner;
-  const bool always =
-      plan.model.numerics.deterministic || (plan.placement.device.kind == DeviceKind::kCpu &&
-                                            plan.attention.mla_prefill != MlaPrefill::kAuto);
-  out.deterministic = out.deterministic && !always;
+  out.deterministic = computes_apart(out);
   if (out.deterministic)
     out.cache_namespace = hash_combine(out.cache_namespace, kDeterministicNamespace);
   if (!out.stop.empty()) {
@@ -134,6 +129,26 @@ bool EngineLoop::abort(std::uint64_t request) {
 
 void EngineLoop::abort_all() {
   (void)inbox_.try_push(Abort{0});
+}
+
+// Whether the steps of a deterministic request are others than those of every request. Then what
+// other steps left in the cache need not have the bits that its own would.
+bool EngineLoop::computes_apart(const Request& request) const {
+  const RunnerOptions& plan = parts_->plan.runner;
+  const bool always =
+      plan.model.numerics.deterministic || (plan.placement.device.kind == DeviceKind::kCpu &&
+                                            plan.attention.mla_prefill != MlaPrefill::kAuto);
+  return request.deterministic && !always;
+}
+
+std::optional<PrefixLookup> EngineLoop::look_up_prefix(Request request) {
+  if (parts_->plan.scheduler.disable_radix_cache) return std::nullopt;
+  if (computes_apart(request))
+    request.cache_namespace = hash_combine(request.cache_namespace, kDeterministicNamespace);
+  LookUp command{.request = std::move(request), .done = {}};
+  std::future<PrefixLookup> done = command.done.get_future();
+  if (!inbox_.try_push(std::move(command))) return std::nullopt;
+  return done.get();
 }
 
 bool EngineLoop::flush_cache() {

@@ -11,13 +11,18 @@ void EngineCounters::update(const SchedulerStats& stats) {
   queued_.store(stats.queued, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
   scheduler_ = stats;
+  if (retractions_.empty() || retractions_.back().first != stats.steps)
+    retractions_.emplace_back(stats.steps, stats.retractions);
+  while (retractions_.front().first < stats.steps - EngineStats::kRecentSteps)
+    retractions_.pop_front();
   const std::int64_t began = stats.last_prefill_tokens + stats.last_hit_tokens;
   if (stats.last_prefill_sequences > 0 && began > 0)
     hit_rate_ = static_cast<double>(stats.last_hit_tokens) / static_cast<double>(began);
 }
 
-void EngineCounters::step_done(double seconds, int generated, int computed) {
+void EngineCounters::step_done(double seconds, int generated, int computed, bool ran_graph) {
   std::lock_guard lock(mutex_);
+  ran_graph_ = ran_graph;
   ++steps_;
   step_tokens_.add(generated + computed);
   generated_ += generated;
@@ -65,6 +70,11 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.prefix_query_tokens = scheduler_.cache_query_tokens;
   out.prefix_hit_tokens = scheduler_.cache_hit_tokens;
   out.retracted = scheduler_.retractions;
+  if (!retractions_.empty())
+    out.recently_retracted = scheduler_.retractions - retractions_.front().second;
+  out.retractions_of_ended = scheduler_.retractions_of_ended;
+  out.new_token_ratio = scheduler_.new_token_ratio;
+  out.ran_graph = ran_graph_;
   out.evicted_pages = scheduler_.evicted_pages;
   out.aborted = scheduler_.aborted;
   out.verifications = scheduler_.verifications;

@@ -15,8 +15,8 @@ class EngineCounters {
  public:
   // Engine thread.
   void update(const SchedulerStats& stats);
-  // `computed`: prompt tokens of the step's prefill chunks.
-  void step_done(double seconds, int generated, int computed);
+  // `computed`: prompt tokens of the step's prefill chunks. `ran_graph`: as a recorded graph.
+  void step_done(double seconds, int generated, int computed, bool ran_graph);
   void numerics_error() { numerics_errors_.fetch_add(1, std::memory_order_relaxed); }
   void set_busy(bool busy);
 
@@ -39,6 +39,8 @@ class EngineCounters {
   double hit_rate_ = 0;
   double last_step_s_ = 0;
   double step_s_ = 0;
+  bool ran_graph_ = false;
+  std::deque<std::pair<std::int64_t, std::int64_t>> retractions_;  // (steps, all retractions then)
   bool busy_ = false;
   Clock::time_point last_progress_ = Clock::now();
   Clock::time_point busy_since_ = last_progress_;

@@ -167,6 +167,10 @@ void EngineLoop::execute(Report& command) {
   command.done.set_value(std::move(report));
 }
 
+void EngineLoop::execute(LookUp& command) {
+  command.done.set_value(scheduler_.look_up_prefix(command.request));
+}
+
 void EngineLoop::launch(std::unique_ptr<Step> step) {
   const auto now = Clock::now();
   int prefill_tokens = 0;
@@ -202,6 +206,7 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
     executor_->launch(*flight.step);
     if (trace_) trace_->launched();
     filled = executor_->filled();
+    flight.ran_graph = executor_->first().ran_graph();
   });
   if (!flight.failed) {
     const std::vector<SampleInputs> inputs = masks_of(*flight.step);
@@ -259,7 +264,7 @@ void EngineLoop::commit_oldest() {
   for (const Batch& batch : flight.step->dp)
     for (const BatchItem& item : batch.items) prefill_tokens += item.decode ? 0 : item.count;
   counters_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(),
-                      generated, prefill_tokens);
+                      generated, prefill_tokens, flight.ran_graph);
   const SchedulerStats stats = scheduler_.stats();
   counters_.update(stats);
   const int interval = parts_->options.decode_log_interval;

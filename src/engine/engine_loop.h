@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -48,6 +49,7 @@ class EngineLoop final : public Engine {
   Result<std::uint64_t> submit(Request request, EventSink sink) override;
   bool abort(std::uint64_t request) override;
   void abort_all() override;
+  std::optional<PrefixLookup> look_up_prefix(Request request) override;
   bool flush_cache() override;
   void drain() override { draining_.store(true); }
   bool idle() const override;
@@ -82,7 +84,11 @@ class EngineLoop final : public Engine {
     bool reset;
     std::promise<RunReport> done;
   };
-  using Command = std::variant<Submit, Abort, Flush, Report>;
+  struct LookUp {
+    Request request;
+    std::promise<PrefixLookup> done;
+  };
+  using Command = std::variant<Submit, Abort, Flush, Report, LookUp>;
 
   // A request that is not over.
   struct LiveRequest {
@@ -96,6 +102,7 @@ class EngineLoop final : public Engine {
     std::unique_ptr<Step> step;
     Clock::time_point launched;
     bool failed = false;  // the forward threw: its requests end with an error
+    bool ran_graph = false;
   };
 
   void run();
@@ -105,6 +112,8 @@ class EngineLoop final : public Engine {
   void execute(Abort& command);
   void execute(Flush& command);
   void execute(Report& command);
+  void execute(LookUp& command);
+  bool computes_apart(const Request& request) const;
   void launch(std::unique_ptr<Step> step);
   void commit_oldest();
   std::vector<SampleInputs> masks_of(const Step& step);

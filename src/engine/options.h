@@ -114,6 +114,7 @@ struct Options {
   int stream_interval = 1;
   int io_threads = 1;
   std::string metrics_compat = "sglang,vllm";
+  bool metrics_open = false;         // /metrics needs no key
   std::string otlp_traces_endpoint;  // a collector of OpenTelemetry; empty: none
   // What clients may ask for again (storage/response_store.h)
   std::string response_store;                   // a file; empty: memory

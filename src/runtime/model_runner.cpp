@@ -392,6 +392,7 @@ Pending ModelRunner::launch(const Batch& batch) {
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.model.numerics.deterministic;
   const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(rows) : 0;
+  ran_graph_ = size > 0;
   if (size > 0) {
     const GraphKind kind{.has_edits = has_edits, .has_drafts = has_drafts};
     graphs_->ensure(size, kind);

@@ -80,6 +80,8 @@ class ModelRunner {
   void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);
 
+  // Whether the batch that was launched last ran as a recorded graph.
+  bool ran_graph() const { return ran_graph_; }
   const MemoryPlan& memory_plan() const { return plan_; }
   const std::vector<PageGroupSpec>& groups() const { return groups_; }
   const Context& context() const { return ctx_; }
@@ -148,6 +150,7 @@ class ModelRunner {
   std::unique_ptr<BatchBuffers> buffers_;
   RowBatch row_batch_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null without graphs
+  bool ran_graph_ = false;
   std::vector<std::int32_t>
       spare_pages_;       // by group: a page behind the pool's that padding writes to
   Tensor target_states_;  // [max_step_tokens, target_width] float32, for drafts that read states

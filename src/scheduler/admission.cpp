@@ -11,6 +11,13 @@ constexpr int kLpmPatience = 64;
 // at most this many future tokens are reserved, also for requests that may run longer
 constexpr int kMaxExpectedTokens = 4096;
 
+// The most of `known` tokens that may come from the cache. `logprob_next`: see Sequence.
+int max_reused(const Request& request, int known, int logprob_next) {
+  if (pools_every_token(request.pooling)) return 0;
+  const int limit = known - 1;  // at least one token is computed: its logits are needed
+  return logprob_next >= 0 ? std::min(limit, logprob_next) : limit;
+}
+
 }  // namespace
 
 void DpScheduler::enqueue(RequestState& request) {
@@ -79,12 +86,16 @@ bool DpScheduler::try_admit(Sequence& s) {
   return alone && take_prefix(s, true);
 }
 
+PrefixLookup DpScheduler::look_up_prefix(const Request& request) const {
+  const int limit =
+      max_reused(request, static_cast<int>(request.prompt_ids.size()), request.logprob_start);
+  return cache_.look_up(request.cache_namespace, request.prompt_ids, limit);
+}
+
 // Shares the cached prefix and takes the further pages of the first step.
 bool DpScheduler::take_prefix(Sequence& s, bool cold) {
   const QueuedRequest& request = s.request.request;
-  int limit = s.num_known() - 1;  // at least one token is computed: its logits are needed
-  if (s.logprob_next >= 0) limit = std::min(limit, s.logprob_next);
-  if (pools_every_token(request.pooling)) limit = 0;
+  const int limit = max_reused(request, s.num_known(), s.logprob_next);
   if (!cold && !options_.disable_radix_cache)
     s.lock = cache_.match(request.cache_namespace, std::span(s.tokens).first(limit));
   for (int g = 0; g < num_page_groups_; ++g)

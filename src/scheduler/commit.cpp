@@ -77,7 +77,7 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
   event.drafts = s.draft_counts;
   if (finished == FinishReason::kNone) return Exit::kNone;
   s.over = true;
-  finish(s.request, event, finished);
+  finish(s.request, &s, event, finished);
   return failed ? Exit::kFailed : Exit::kFinished;
 }
 
@@ -155,11 +155,14 @@ FinishReason DpScheduler::append(Sequence& s, std::int32_t token, Event& event) 
   return output >= s.request.request.max_new_tokens ? FinishReason::kLength : FinishReason::kNone;
 }
 
-void DpScheduler::finish(RequestState& request, Event& event, FinishReason reason) {
+// `s`: null where the choice never began.
+void DpScheduler::finish(RequestState& request, const Sequence* s, Event& event,
+                         FinishReason reason) {
   event.finish = reason;
   --request.unfinished;
   load_ -= request.load;
   SchedulerStats& stats = shared_counters_.stats;
+  stats.retractions_of_ended.add(s == nullptr ? 0 : s->retractions);
   ++(reason == FinishReason::kAbort   ? stats.aborted
      : reason == FinishReason::kError ? stats.failed
                                       : stats.finished);
@@ -178,7 +181,7 @@ void DpScheduler::publish(Sequence& s, int end, PageRef snapshot) {
   if (aligned == 0 || (aligned <= s.lock.tokens && !snapshot)) return;
   PrefixLock lock =
       cache_.insert(s.request.request.cache_namespace, std::span(s.tokens).first(aligned),
-                    page_spans(s), std::move(snapshot), true);
+                    page_spans(s), std::move(snapshot), true, s.request.request.id);
   for (int g = 0; g < num_page_groups_; ++g) {
     for (int i = 0; i < aligned / kPageSize; ++i) {
       const std::int32_t mine = s.pages[g][i];
@@ -201,7 +204,7 @@ void DpScheduler::store(Sequence& s) {
     snapshot = std::move(s.state);
   }
   cache_.insert(s.request.request.cache_namespace, std::span(s.tokens).first(valid), page_spans(s),
-                std::move(snapshot));
+                std::move(snapshot), false, s.request.request.id);
 }
 
 void DpScheduler::leave(Sequence& s, Exit exit) {
@@ -252,7 +255,7 @@ void DpScheduler::fail(Sequence& s, std::vector<Event>& events) {
       503, "kv_exhausted", "",
       fmt::format("the KV cache cannot hold the {} tokens of this request", s.num_known() + 1)};
   s.over = true;
-  finish(s.request, event, FinishReason::kError);
+  finish(s.request, &s, event, FinishReason::kError);
   if (s.slot >= 0) {
     leave(s, Exit::kFinished);
   } else {
@@ -275,7 +278,7 @@ void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<E
     event.output_tokens = s == nullptr ? 0 : s->num_output();
     if (s != nullptr) event.drafts = s->draft_counts;
     event.error = fault;
-    finish(request, event, FinishReason::kAbort);
+    finish(request, s, event, FinishReason::kAbort);
     if (s == nullptr) continue;
     s->over = true;
     if (s->slot < 0) {

@@ -48,6 +48,7 @@ class DpScheduler {
   void commit(std::uint64_t step, std::span<const StepInFlightItem> flight,
               const BatchResult& result, std::vector<Event>& events);
   void abort(RequestState& request, const Fault& fault, std::vector<Event>& events);
+  PrefixLookup look_up_prefix(const Request& request) const;
   void flush_cache() { cache_.flush(); }
   void add_stats(SchedulerStats& stats) const;
   void check_invariants() const;
@@ -123,7 +124,7 @@ class DpScheduler {
   void count_prompt(const Sequence& s);
   void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
-  void finish(RequestState& request, Event& event, FinishReason reason);
+  void finish(RequestState& request, const Sequence* s, Event& event, FinishReason reason);
   void publish(Sequence& s, int end, PageRef snapshot);
   void store(Sequence& s);
   void leave(Sequence& s, Exit exit);

@@ -192,6 +192,7 @@ void DpScheduler::retire(Sequence& s, int group, PageRef page) {
 void DpScheduler::retract(Sequence& victim) {
   retracted_ = true;
   ++shared_counters_.stats.retractions;
+  ++victim.retractions;
   std::int64_t generated = 0;
   std::int64_t at_most = 1;
   for (const Sequence* s : running_) {

@@ -227,6 +227,17 @@ void Scheduler::commit(const Step& step, const StepResult& result, std::vector<E
   forget_finished();
 }
 
+PrefixLookup Scheduler::look_up_prefix(const Request& request) const {
+  PrefixLookup best;
+  for (const auto& group : groups_) {
+    PrefixLookup found = group->look_up_prefix(request);
+    if (std::pair(found.usable_tokens, found.common_tokens) >=
+        std::pair(best.usable_tokens, best.common_tokens))
+      best = std::move(found);
+  }
+  return best;
+}
+
 void Scheduler::flush_cache() {
   for (auto& group : groups_) group->flush_cache();
 }

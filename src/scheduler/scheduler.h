@@ -43,6 +43,8 @@
 #include "batch/event.h"
 #include "batch/finish_reason.h"
 #include "batch/page_group.h"
+#include "batch/prefix_lookup.h"
+#include "batch/retraction_counts.h"
 #include "batch/step_result.h"
 #include "batch/token_drafter.h"
 #include "cache/page_allocator.h"
@@ -117,6 +119,7 @@ struct SchedulerStats {
   std::int64_t prompt_tokens = 0, prompt_reused_tokens = 0;
   std::int64_t retractions = 0, evicted_pages = 0, tail_copies = 0, forks = 0;
   std::int64_t finished = 0, aborted = 0, failed = 0;  // choices
+  RetractionCounts retractions_of_ended;               // of these choices
   // Speculation: decode rows; those with drafts; drafts; and the drafts that became tokens, in all
   // and by their place behind the known token.
   std::int64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
@@ -152,6 +155,9 @@ class Scheduler {
   // Takes the result of the oldest step in flight.
   void commit(const Step& step, const StepResult& result, std::vector<Event>& events);
 
+  // What the prefix cache has for this request; of several data-parallel groups, that of the group
+  // which has most. Changes nothing.
+  PrefixLookup look_up_prefix(const Request& request) const;
   // Empties the prefix cache, except for prefixes that running sequences use.
   void flush_cache();
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "scheduler/testing/sim_world.h"
 
@@ -270,7 +271,12 @@ TEST(Scheduler, APoolOfOneAndAHalfRequestsFinishes64) {
         EXPECT_EQ(world.of(id).tokens,
                   plain_tokens(options, prompt_of(40, static_cast<int>(id)), {}, 340))
             << id;
-      EXPECT_GT(world.scheduler.stats().retractions, 0);
+      const SchedulerStats stats = world.scheduler.stats();
+      EXPECT_GT(stats.retractions, 0);
+      EXPECT_EQ(stats.retractions_of_ended.sum, static_cast<std::uint64_t>(stats.retractions));
+      EXPECT_EQ(std::accumulate(stats.retractions_of_ended.counts.begin(),
+                                stats.retractions_of_ended.counts.end(), std::uint64_t{0}),
+                64u);
       EXPECT_EQ(world.scheduler.stats().failed, 0);
       EXPECT_EQ(world.scheduler.stats().groups[0].used_pages, 0);
     }

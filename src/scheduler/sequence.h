@@ -91,6 +91,7 @@ struct Sequence {
   DraftCounts draft_counts;
   DraftAcceptance draft_acceptance;
   int passed_over = 0;  // number of times that policy lpm took a later sequence first
+  int retractions = 0;
 
   int num_known() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_known() - num_prompt; }

@@ -83,6 +83,12 @@ bool FakeEngine::flush_cache() {
   return num_open() == 0;
 }
 
+std::optional<PrefixLookup> FakeEngine::look_up_prefix(Request request) {
+  std::lock_guard lock(mutex_);
+  last_request_ = std::move(request);
+  return lookup;
+}
+
 EngineStats FakeEngine::stats() const {
   EngineStats stats;
   stats.running = num_open();

@@ -8,6 +8,8 @@
 #include "server/http/request_target.h"
 #include "server/routes.h"
 #include "telemetry/span_exporter.h"
+#include "text/chat/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace sluice {
 namespace {
@@ -170,6 +172,23 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
                                             {"numerics_errors", stats.numerics_errors},
                                             {"last_gen_throughput", stats.generation_throughput},
                                             {"attention_methods", std::move(methods)}}})}});
+}
+
+// vLLM's route of that name: what a client needs that tokenizes through /tokenize and /detokenize
+// and renders the template by itself.
+HttpReply handle_tokenizer_info(ServerState& state, const HttpRequest&) {
+  const auto served = state.serving();
+  if (!served) return error_reply(served.fault());
+  const ServedModel& model = **served;
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+  };
+  const std::string chat_template = model.chat_template ? model.chat_template->source() : "";
+  return json_reply(Json{{"bos_token", text_or_null(model.tokenizer->bos_token())},
+                         {"eos_token", text_or_null(model.tokenizer->eos_token())},
+                         {"vocab_size", model.tokenizer->size()},
+                         {"model_max_length", model.engine->context_length()},
+                         {"chat_template", text_or_null(chat_template)}});
 }
 
 HttpReply handle_flush_cache(ServerState& state, const HttpRequest&) {

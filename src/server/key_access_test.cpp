@@ -252,5 +252,34 @@ TEST_F(Keys, AProxyIsNotThisMachine) {
   EXPECT_EQ(server.call("GET", "/v1/models", "", "Via: 1.1 proxy\r\n").status, 200);
 }
 
+TEST_F(Keys, ARefusalKnowsTheKeysName) {
+  const KeyPipeline keys({{}, "", write(kTwoRoles), false});
+  const auto refused = [](const KeyPipeline& pipeline, const std::string& key) {
+    HttpRequest head;
+    if (!key.empty()) head.headers = {{"authorization", "Bearer " + key}};
+    const std::optional<Fault> fault = pipeline.authorize(Access::kAdmin, head);
+    EXPECT_TRUE(fault) << key;
+    EXPECT_EQ(head.key_id, 0u);
+    EXPECT_FALSE(head.admin);
+    return head.use ? head.use->key_name : "";
+  };
+  EXPECT_EQ(refused(keys, "alice-key"), "alice");
+  EXPECT_EQ(refused(keys, "other"), "");
+  EXPECT_EQ(refused(keys, ""), "");
+  const KeyPipeline with_socket({{}, "", write(kTwoRoles), true});
+  EXPECT_EQ(refused(with_socket, "root-key"), "root");
+}
+
+TEST_F(Keys, MetricsMayBeOpen) {
+  TestServerConfig with_keys = config(kTwoRoles);
+  with_keys.options.metrics_open = true;
+  TestServer server(with_keys);
+  EXPECT_EQ(server.call("GET", "/metrics").status, 200);
+  EXPECT_EQ(server.call("GET", "/metrics", "", bearer("other")).status, 200);
+  EXPECT_EQ(server.call("GET", "/get_server_info").status, 401);
+  TestServer closed(config(kTwoRoles));
+  EXPECT_EQ(closed.call("GET", "/metrics").status, 401);
+}
+
 }  // namespace
 }  // namespace sluice

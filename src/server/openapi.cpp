@@ -61,6 +61,7 @@ constexpr FieldSchema kFieldSchemas[] = {
     {"stream", R"({"type": ["boolean", "null"]})"},
     {"model", R"({"type": ["string", "null"], "maxLength": 512})"},
     {"rid", R"({"type": "string"})"},
+    {"cache_salt", R"({"type": ["string", "null"]})"},
     {"abort_all", R"({"type": "boolean"})"},
     {"dimensions", R"({"type": ["integer", "null"], "minimum": 1})"},
     {"top_n", R"({"type": ["integer", "null"], "minimum": 0})"},
@@ -105,6 +106,7 @@ const std::vector<Body>& bodies() {
       {"/detokenize", 0, nullptr, {"model", "tokens"}, {"tokens"}},
       {"/v1/detokenize", 0, nullptr, {"model", "tokens"}, {"tokens"}},
       {"/abort_request", 0, nullptr, {"rid", "abort_all"}, {}},
+      {"/page/cache", 0, nullptr, {"model", "prompt", "messages", "cache_salt"}, {}},
   };
   return kBodies;
 }

@@ -107,7 +107,10 @@ void print_summary(const Options& options, const ServedModel& model, int port, b
     log_info("scores of {} label{}", pooling.labels.size(), pooling.labels.size() == 1 ? "" : "s");
   log_info("API {}/v1 (metrics {}/metrics{})", url, url,
            options.no_webui ? "" : fmt::format("; page {}/", url));
-  if (has_keys) log_info("keys are needed for the API and for {}/metrics", url);
+  if (has_keys)
+    log_info("keys are needed for the API{}",
+             options.metrics_open ? fmt::format(", not for {}/metrics", url)
+                                  : fmt::format(" and for {}/metrics (--metrics-open)", url));
   if (!options.admin_socket.empty())
     log_info("administration: curl --unix-socket {} http://localhost/flush_cache -X POST",
              options.admin_socket);

@@ -170,12 +170,17 @@ TEST(Info, RoutesAnswerWhatTheModelIs) {
   EXPECT_EQ(server.call("GET", "/v1/models/none").error("code"), "model_not_found");
   EXPECT_EQ(server.call("GET", "/get_model_info").json()["is_generation"], true);
   EXPECT_EQ(server.call("GET", "/get_server_info").json()["internal_states"].size(), 1u);
+  const Json tokenizer = server.call("GET", "/tokenizer_info").json();
+  EXPECT_EQ(tokenizer["model_max_length"], server.engine->context.load());
+  EXPECT_TRUE(tokenizer.contains("eos_token") && tokenizer.contains("chat_template")) << tokenizer;
+  EXPECT_GT(tokenizer["vocab_size"].get<int>(), 0);
   EXPECT_EQ(server.call("POST", "/flush_cache").status, 200);
   EXPECT_EQ(server.chat("").status, 200);
   const std::string metrics = server.call("GET", "/metrics").body;
   for (const char* name :
        {"sglang:num_running_reqs{", "sglang:time_to_first_token_seconds_bucket{",
-        "vllm:num_requests_running{", "vllm:request_success_total{",
+        "vllm:num_requests_running{", "vllm:request_success_total{", "sglang:num_retracted_reqs{",
+        "sglang:new_token_ratio{", "sglang:is_cuda_graph{", "vllm:request_num_preemptions_bucket{",
         "vllm:e2e_request_latency_seconds_count{", "process_resident_memory_bytes"})
     EXPECT_NE(metrics.find(name), std::string::npos) << name;
   EXPECT_NE(

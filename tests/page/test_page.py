@@ -1,95 +1,16 @@
 """The page at `/` in Chromium: how it is served, chats with the bundled model, and what a scripted server says."""
 
-import contextlib
 import json
 import os
 import pathlib
 import re
-import shutil
 import time
 
 import pytest
+from browser_page import explain, opened, press, say, settings, texts, wait_for_answer
 from sluice_server import TINY, Server
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEY = "sesame"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    log = tmp_path_factory.mktemp("page") / "server.log"
-    with Server(TINY, "--dtype", "float32", "--max-total-tokens", "65536", log=log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no `playwright` here (tests/page/requirements.txt)")
-    if not BROWSER:
-        pytest.skip("no `chromium` here")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
-@contextlib.contextmanager
-def opened(browser, url, script=None, **options):
-    """A page of its own context. Nothing may fail in it, and it may ask nobody but the server."""
-    context = browser.new_context(**options)
-    page = context.new_page()
-    faults, foreign = [], []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda line: faults.append(line.text)
-            if line.type == "error" and "Failed to load resource" not in line.text else None)
-    page.on("request", lambda asked: foreign.append(asked.url)
-            if not asked.url.startswith((url, "data:", "blob:")) else None)
-    page.on("dialog", lambda dialog: dialog.accept())
-    if script:
-        page.route("**/v1/chat/completions", script)
-    page.goto(url + "/")
-    page.wait_for_selector("body[data-ready]")
-    yield page
-    assert not faults and not foreign, (faults, foreign)
-    context.close()
-
-
-@pytest.fixture
-def page(browser, server):
-    with opened(browser, server.url) as page:
-        page.wait_for_selector("#model option", state="attached")
-        yield page
-
-
-def say(page, text, answers=1):
-    before = page.locator(".message.assistant").count()
-    page.fill("#composer", text)
-    page.press("#composer", "Enter")
-    wait_for_answer(page, before + 1)
-
-
-def wait_for_answer(page, count):
-    page.wait_for_function(
-        "n => { const all = document.querySelectorAll('.message.assistant');"
-        "return all.length === n && all[n - 1].querySelector('.actions') }", arg=count)
-
-
-def texts(page, role="assistant"):
-    return [body.inner_text().strip() for body in page.locator(f".message.{role} .body").all()]
-
-
-def press(page, name, nth=-1):
-    message = page.locator(".message").nth(nth)
-    message.hover()
-    message.get_by_role("button", name=name, exact=True).click()
-
-
-def settings(page, **values):
-    page.click("#settings-button")
-    for name, value in values.items():
-        field = page.locator(f"#set-{name}")
-        field.select_option(value) if name == "thinking" else field.fill(value)
-    page.get_by_role("button", name="Done", exact=True).click()
 
 
 # How it is served: no browser needed.
@@ -288,17 +209,6 @@ def test_chats_on_the_server(browser, tmp_path):
         assert guarded.get("/page/chats", headers={"Authorization": "Bearer one"}).json()["data"] == []
 
 
-def test_the_monitor(page, server):
-    server.post("/v1/completions", {"model": "dummy", "prompt": "The capital", "max_tokens": 20, "ignore_eos": True})
-    page.click("nav a[href='#monitor']")
-    page.wait_for_function("() => document.querySelector('#card-generated .figure').textContent !== '–'")
-    assert "free pages" in page.locator("#pages").inner_text()
-    assert page.locator("#gaps rect").count() > 10
-    assert "ms" in page.locator("#gaps-text").inner_text()
-    assert "load" in page.locator("#ledger").inner_text() and "KV cache" in page.locator("#plan").inner_text()
-    assert "sluice-tiny" in page.locator("#about").inner_text()
-
-
 # With a scripted server.
 
 def stream(*deltas, usage=None, finish="stop"):
@@ -448,9 +358,12 @@ def test_accessibility(browser, server, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright",
                               reason="no `axe-playwright-python` here (tests/page/requirements.txt)").Axe()
 
+    def all_faults(page):
+        return [(v["id"], v["impact"], [n["html"][:120] for n in v["nodes"]]) for v in axe.run(page).response["violations"]]
+
+    # The headings of an answer are the model's, in any order.
     def serious(page):
-        found = axe.run(page).response["violations"]
-        return [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")]
+        return [fault for fault in all_faults(page) if fault[1] in ("serious", "critical")]
 
     script = stream({"reasoning_content": "Hm"}, {"content": HOSTILE})
     # axe measures with styles of its own, which the page's policy forbids.
@@ -461,9 +374,24 @@ def test_accessibility(browser, server, scheme):
         page.click("#settings-button")
         assert serious(page) == []
         page.keyboard.press("Escape")
+        page.click("#key-button")
+        assert serious(page) == []
+        page.keyboard.press("Escape")
+        page.click("#new-chat")
+        assert all_faults(page) == []
         page.click("nav a[href='#monitor']")
         page.wait_for_function("() => document.querySelector('#card-running .figure').textContent !== '–'")
-        assert serious(page) == []
+        assert all_faults(page) == []
+        server.post("/v1/completions", {"prompt": "One and two and three", "max_tokens": 1})
+        server.wait_until_idle()
+        explain(page, "One and two and four")
+        assert page.locator("#explain-result .prompt .cached").count() and all_faults(page) == []
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert all_faults(page) == []
+        page.click("nav a[href='#chat']")
+        assert all_faults(page) == []
+        page.click("#menu")
+        assert all_faults(page) == []
 
 
 def test_the_keyboard_is_enough(browser, server):
@@ -497,3 +425,6 @@ if os.environ.get("SLUICE_PAGE_PICTURES"):
         page.click("nav a[href='#monitor']")
         page.wait_for_timeout(4000)
         page.screenshot(path=folder / "page_monitor.png")
+        page.set_viewport_size({"width": 1100, "height": 1200})
+        explain(page, "What is the capital of Norway?", "message")
+        page.locator(".panel.wide").screenshot(path=folder / "page_cache.png")

@@ -1,9 +1,9 @@
 """What the panels of vLLM's and SGLang's published Grafana dashboards ask Prometheus for: series by name and labels.
 
-Read from vLLM's examples/observability (the overview whole; instances, KV cache and service status in part) and SGLang's
-examples/monitoring, in November 2026. vLLM's boards of speculative decoding, performance and queries are not read. Left out are
-rows that vLLM itself fills only with a feature that is switched on: LoRA, KV connectors and offloading, samples of KV
-blocks, the multimodal cache, sleep operations.
+Read from vLLM's examples/observability (the overview and the boards of speculative decoding, performance statistics and
+query statistics whole; instances, KV cache and service status in part) and SGLang's examples/monitoring, in November 2026.
+Left out are rows that vLLM itself fills only with a feature that is switched on: LoRA, KV connectors and offloading,
+samples of KV blocks, the multimodal cache, sleep operations.
 """
 
 HISTOGRAMS = {   # with the bounds that panels name, as Prometheus' Python client writes them
@@ -35,6 +35,7 @@ SERIES = [
     ("vllm:num_requests_waiting_by_reason", {"reason": "deferred"}),
     ("vllm:kv_cache_usage_perc", {"engine": None}),
     ("vllm:num_preemptions_total", {}),
+    ("vllm:request_num_preemptions_bucket", {"le": "1.0", "engine": None}),
     ("vllm:prompt_tokens_total", {"engine": None}),
     ("vllm:generation_tokens_total", {"engine": None}),
     ("vllm:prompt_tokens_cached_total", {}),
@@ -67,9 +68,12 @@ SERIES = [
     ("sglang:cache_hit_rate", {}),
     ("sglang:token_usage", {}),
     ("sglang:num_used_tokens", {}),
+    ("sglang:num_retracted_reqs", {}),
+    ("sglang:new_token_ratio", {}),
+    ("sglang:is_cuda_graph", {}),
 ]
 # Panels that divide by these are empty while they stand still.
 MOVING = [
     "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
-    "vllm:spec_decode_num_draft_tokens_total", "http_requests_total",
+    "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_drafts_total", "vllm:request_success_total", "http_requests_total",
 ]

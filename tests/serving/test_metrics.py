@@ -258,6 +258,11 @@ def test_retractions_do_not_count_a_prompt_twice(tmp_path):
                 thread.join()
         assert load["vllm:num_preemptions_total"] > 0
         assert load["vllm:num_preemptions_total"] == load["sglang:num_retracted_requests_total"]
+        assert load["vllm:request_num_preemptions_sum"] == load["vllm:num_preemptions_total"]
+        assert load["vllm:request_num_preemptions_count"] == sum(
+            load[f"vllm:request_success_total[{reason}]"] for reason in ("stop", "length", "abort", "error"))
+        assert 0 < load.after["sglang:new_token_ratio"] <= 1
+        assert load.after["sglang:is_cuda_graph"] == 0
         check(load, prompts=8, prompt=sum(u[0] for u in usages), generated=2000, reasons={"length": 8})
 
 

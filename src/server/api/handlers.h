@@ -30,11 +30,15 @@ std::optional<Fault> handle_detokenize(ServerState&, const HttpRequest&,
                                        const std::shared_ptr<Responder>&);
 std::optional<Fault> handle_abort_request(ServerState&, const HttpRequest&,
                                           const std::shared_ptr<Responder>&);
+// POST /page/cache
+std::optional<Fault> handle_cache_explainer(ServerState&, const HttpRequest&,
+                                            const std::shared_ptr<Responder>&);
 
 HttpReply handle_models(ServerState&, const HttpRequest&);
 HttpReply handle_model(ServerState&, const HttpRequest&);
 HttpReply handle_model_info(ServerState&, const HttpRequest&);
 HttpReply handle_server_info(ServerState&, const HttpRequest&);
+HttpReply handle_tokenizer_info(ServerState&, const HttpRequest&);
 HttpReply handle_flush_cache(ServerState&, const HttpRequest&);
 HttpReply handle_health(ServerState&, const HttpRequest&);
 HttpReply handle_ready(ServerState&, const HttpRequest&);

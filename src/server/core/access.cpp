@@ -119,12 +119,20 @@ std::optional<Fault> KeyPipeline::authorize(Access access, HttpRequest& head) co
     head.use = use_of(kSocketName, nullptr);
     return std::nullopt;
   }
-  if (access == Access::kOpen) return std::nullopt;
+  if (access == Access::kOpen || (access == Access::kMetrics && sources_.has_open_metrics))
+    return std::nullopt;
+  const std::shared_ptr<const KeySet> keys = this->keys();
+  const std::string_view presented = presented_key(head);
+  const Digest digest = words_of(key_digest(presented));
+  const Entry* found = nullptr;
+  for (const Entry& entry : keys->entries)
+    if (equal_in_constant_time(digest, entry.digest)) found = &entry;
+  // The log names the key of a request that is refused, too.
+  if (found) head.use = use_of(found->name, nullptr);
   if (access == Access::kAdmin && sources_.has_admin_socket)
     return Fault{403, "admin_only", "",
                  "This server is administrated over the socket of --admin-socket, not over its "
                  "port."};
-  const std::shared_ptr<const KeySet> keys = this->keys();
   if (keys->entries.empty()) {
     if (access == Access::kAdmin && head.peer == Peer::kRemote)
       return Fault{403, "admin_only", "",
@@ -135,11 +143,6 @@ std::optional<Fault> KeyPipeline::authorize(Access access, HttpRequest& head) co
     head.use = use_of({}, nullptr);
     return std::nullopt;
   }
-  const std::string_view presented = presented_key(head);
-  const Digest digest = words_of(key_digest(presented));
-  const Entry* found = nullptr;
-  for (const Entry& entry : keys->entries)
-    if (equal_in_constant_time(digest, entry.digest)) found = &entry;
   if (access == Access::kAdmin && (found ? !found->is_admin : !keys->has_admins))
     return Fault{403, "admin_only", "",
                  keys->has_admins

@@ -22,7 +22,7 @@ enum class Access : std::uint8_t {
   kOpen,     // anybody
   kUser,     // any key, where keys are configured
   kAdmin,    // the admin socket, or a key of that role; see authorize()
-  kMetrics,  // as kUser
+  kMetrics,  // as kUser, or as kOpen with --metrics-open
 };
 
 // The keys of the server: of users, of a file (key_file.h) and of administration. Kept and
@@ -34,6 +34,7 @@ class KeyPipeline {
     std::string admin_key;
     std::string key_file;           // empty: none
     bool has_admin_socket = false;  // then administration is over that socket alone
+    bool has_open_metrics = false;
   };
   // Error{kBadInput}: the file of keys is faulty.
   explicit KeyPipeline(Sources sources);
@@ -45,8 +46,9 @@ class KeyPipeline {
   std::size_t reload();
 
   // Sets head.key_id (0 without keys), owner, admin and use; a fault (401, 403) says why the caller
-  // may not. Administration is open to callers on the admin socket, and where the server has none
-  // to keys of that role, or without any keys to callers on this machine.
+  // may not, and sets no more than the name of a key that is known. Administration is open to
+  // callers on the admin socket, and where the server has none to keys of that role, or without any
+  // keys to callers on this machine.
   std::optional<Fault> authorize(Access access, HttpRequest& head) const;
 
  private:

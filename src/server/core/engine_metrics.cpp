@@ -64,6 +64,13 @@ const StatRow kSglangStats[] = {
      [](const EngineStats& s) { return s.generation_throughput; }},
     {"sglang:num_retracted_requests_total", "Requests sent back to the queue for want of KV memory",
      true, [](const EngineStats& s) { return double(s.retracted); }},
+    {"sglang:num_retracted_reqs",
+     "Requests sent back to the queue for want of KV memory, in the last 40 steps", false,
+     [](const EngineStats& s) { return double(s.recently_retracted); }},
+    {"sglang:new_token_ratio", "Share of the tokens to come that admission reserves pages for",
+     false, [](const EngineStats& s) { return s.new_token_ratio; }},
+    {"sglang:is_cuda_graph", "Whether the last step was a recorded CUDA graph", false,
+     [](const EngineStats& s) { return double(s.ran_graph); }},
 };
 
 const StatRow kVllmStats[] = {
@@ -122,24 +129,25 @@ void add_stats(const StatRow (&rows)[N], const Labels& labels, const EngineStats
   }
 }
 
-// Tokens of each step, as the engine counted them.
-prometheus::MetricFamily step_tokens_family(const Labels& labels, const EngineStats& stats) {
+// A histogram of counts[i] observations up to kBounds[i], as the engine counted them.
+template <class Counts>
+prometheus::MetricFamily counted_family(const char* name, const char* help, const Labels& labels,
+                                        const Counts& counts) {
   prometheus::MetricFamily family;
-  family.name = "vllm:iteration_tokens_total";
-  family.help = "Tokens in a step";
+  family.name = name;
+  family.help = help;
   family.type = prometheus::MetricType::Histogram;
   prometheus::ClientMetric metric;
-  for (const auto& [name, value] : labels) metric.label.push_back({name, value});
+  for (const auto& [key, value] : labels) metric.label.push_back({key, value});
   std::uint64_t below = 0;
-  for (std::size_t i = 0; i < stats.step_tokens.counts.size(); ++i) {
-    below += stats.step_tokens.counts[i];
-    const double bound = i < std::size(StepTokens::kBounds)
-                             ? StepTokens::kBounds[i]
-                             : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < counts.counts.size(); ++i) {
+    below += counts.counts[i];
+    const double bound = i < std::size(Counts::kBounds) ? Counts::kBounds[i]
+                                                        : std::numeric_limits<double>::infinity();
     metric.histogram.bucket.push_back({below, bound});
   }
   metric.histogram.sample_count = below;
-  metric.histogram.sample_sum = static_cast<double>(stats.step_tokens.sum);
+  metric.histogram.sample_sum = static_cast<double>(counts.sum);
   family.metric.push_back(std::move(metric));
   return family;
 }
@@ -282,7 +290,11 @@ void add_vllm_metrics(const Labels& labels, const EngineStats& stats,
   out.push_back(split_family("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason",
                              false, labels, "reason",
                              {{"capacity", double(stats.queued)}, {"deferred", 0}}));
-  out.push_back(step_tokens_family(labels, stats));
+  out.push_back(
+      counted_family("vllm:iteration_tokens_total", "Tokens in a step", labels, stats.step_tokens));
+  out.push_back(counted_family("vllm:request_num_preemptions",
+                               "How often a choice that ended was sent back to the queue", labels,
+                               stats.retractions_of_ended));
   out.push_back(cache_config_family(labels, stats));
   if (!stats.has_speculation) return;
   add_stats(kVllmDraftStats, labels, stats, out);

@@ -88,6 +88,7 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
       responder_(std::move(responder)),
       key_id_(request.key_id),
       request_id_(request.request_id),
+      route_(request.route),
       use_(request.use),
       span_(state.spans ? begin_span(request) : nullptr),
       plan_(std::move(plan)) {
@@ -140,6 +141,7 @@ void Generation::start() {
       return refuse(id.fault());
     }
     ids_.push_back(*id);
+    state_.recent_requests.add(*id, {request_id_, route_, totals_.arrival});
   }
   if (use_ && use_->account) use_->account->charge(totals_.total_prompt());
   responder_->post([self] { self->begin(); });

@@ -133,6 +133,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<Responder> responder_;
   const std::uint64_t key_id_;
   const std::string request_id_;
+  const std::size_t route_;
   const std::shared_ptr<RequestUse> use_;    // null: nobody counts
   const std::shared_ptr<RequestSpan> span_;  // null: no collector wants it
   GenerationPlan plan_;

@@ -56,7 +56,7 @@ ServerState::ServerState(const Options& server_options, const ServerLimits& serv
     : options(server_options),
       limits(server_limits),
       keys({server_options.api_keys, server_options.admin_api_key, server_options.api_key_file,
-            !server_options.admin_socket.empty()}),
+            !server_options.admin_socket.empty(), server_options.metrics_open}),
       cors(server_options),
       started(std::chrono::steady_clock::now()),
       trace(server_options.trace.empty() ? nullptr : std::make_shared<Trace>(server_options.trace)),

@@ -17,6 +17,7 @@
 #include "server/core/access.h"
 #include "server/core/cors.h"
 #include "server/core/metrics.h"
+#include "server/core/recent_requests.h"
 #include "server/core/text_pool.h"
 #include "server/http/http.h"
 #include "storage/response_store.h"
@@ -96,6 +97,7 @@ class ServerState {
   const std::chrono::steady_clock::time_point started;
   const std::shared_ptr<Trace> trace;  // null without --trace
   ServerMetrics metrics;
+  RecentRequests recent_requests;
   // Generations write to it when they end, which may be after this is gone.
   const std::shared_ptr<ResponseStore> responses;
   const std::shared_ptr<ChatStore> chats;     // null: the page's chats are in the browser

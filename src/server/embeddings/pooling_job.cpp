@@ -20,6 +20,7 @@ PoolingJob::PoolingJob(ServerState& state, const ServedModel* model, const HttpR
       model_(model),
       responder_(std::move(responder)),
       request_id_(request.request_id),
+      route_(request.route),
       use_(request.use),
       arrival_(request.arrival),
       plan_(std::move(plan)) {

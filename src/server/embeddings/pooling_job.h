@@ -60,6 +60,7 @@ class PoolingJob : public std::enable_shared_from_this<PoolingJob> {
   const ServedModel* const model_;
   const std::shared_ptr<Responder> responder_;
   const std::string request_id_;
+  const std::size_t route_;
   const std::shared_ptr<RequestUse> use_;  // null: nobody counts
   const std::chrono::steady_clock::time_point arrival_;
   Plan plan_;

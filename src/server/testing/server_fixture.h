@@ -42,6 +42,8 @@ class FakeEngine : public Engine {
   std::atomic<int> max_queued{1000};
   std::atomic<int> context{4096};
   std::atomic<bool> dead{false};  // failure()
+  // What look_up_prefix() answers; set while it is not called.
+  std::optional<PrefixLookup> lookup;
   // Set before the server starts.
   GenerationConfig generation;
   ModelConfig config;
@@ -52,6 +54,7 @@ class FakeEngine : public Engine {
   bool abort(std::uint64_t request) override;
   void abort_all() override;
   bool flush_cache() override;
+  std::optional<PrefixLookup> look_up_prefix(Request request) override;
   void drain() override { draining_ = true; }
   bool idle() const override { return num_open() == 0; }
   EngineStats stats() const override;

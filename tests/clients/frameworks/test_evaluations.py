@@ -44,6 +44,12 @@ class TestLmEval:
         assert results["acc,none"] > 0.8
         assert counts["requests"] == 6 * 4          # each prompt of a request counts
 
+    def test_remote_tokenizer(self, evaluate):
+        """/tokenizer_info, /tokenize and /detokenize in place of the model's folder."""
+        results, _ = evaluate("local-completions", "completions", "sluice_choices", 6, "--batch_size", 4,
+                              tokenizer_backend="remote", max_length=8192)
+        assert results["acc,none"] > 0.8
+
     def test_text(self, evaluate, counts):
         _, samples = evaluate("local-completions", "completions", "sluice_answers", 4, "--batch_size", 2,
                               tokenizer=TINY, tokenizer_backend="huggingface", max_length=8192)

@@ -1,6 +1,7 @@
 // The page: views, the list of chats, settings, keys of the keyboard, and the API key.
 import { ChatView } from "./chat.js";
 import { announce, byId, download, el, notice } from "./dom.js";
+import { Explainer } from "./explainer.js";
 import { Monitor } from "./monitor.js";
 import { settingsForm } from "./settings.js";
 import { allChats, deleteChat, keep, listChats, loadChat, openStore, recall, saveChat }
@@ -36,6 +37,7 @@ const app = {
 
 const view = new ChatView(app);
 const monitor = new Monitor(app);
+new Explainer(app, () => view.chat);
 const loaded = new Map();  // chats with their messages
 
 function freshChat() {

@@ -43,6 +43,13 @@ async function get(path, signal) {
 }
 
 export const getJson = async (path) => (await get(path)).json();
+export async function postJson(path, value) {
+  const response = await fetch(new URL(path, BASE), {
+    method: "POST", headers: headers({ "Content-Type": "application/json" }),
+    body: JSON.stringify(value) });
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
 // `value` becomes the body; without one there is none.
 export async function send(method, path, value) {
   const body = value === undefined ? undefined : JSON.stringify(value);
