@@ -89,8 +89,8 @@ FEATURES = [
     Row("Speculative decoding: prompt look-up, MTP layers, EAGLE heads, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
-    Row("Whole experts at a rank (`--ep-size`, `--enable-expert-parallel`)", YES, "not tested", "ep-size enable-expert-parallel"),
-    Row("Pipeline parallelism on one host (`--pp-size`)", YES, "not tested", "pp-size"),
+    Row("Whole experts at a rank (`--ep-size`, `--enable-expert-parallel`)", YES, YES, "ep-size enable-expert-parallel"),
+    Row("Pipeline parallelism on one host (`--pp-size`)", YES, "refused", "pp-size"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [

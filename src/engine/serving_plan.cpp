@@ -337,6 +337,10 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   const std::string unstaged = stage_refusal(config, options.pp_size, options.tp_size);
   checks.require(unstaged.empty(), "pp-size", "--pp-size {} is refused: {}", options.pp_size,
                  unstaged);
+  checks.require(options.pp_size == 1 || on_cpu, "pp-size",
+                 "--pp-size {} is refused on GPUs: stages run on CPUs alone; give --tp-size {} or "
+                 "--device cpu",
+                 options.pp_size, options.num_ranks());
   checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic, "tp-size",
                  "--tp-size {} and --deterministic exclude each other on GPUs: NCCL sums more than "
                  "two ranks in an order that depends on the batch; give --tp-size 2 or one of them",

@@ -47,6 +47,9 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
       {"deepseek-v2-lite", gpu(), with({{"kv-cache-dtype", "fp8"}}), "kv-cache-dtype",
        "--kv-cache-dtype fp8_e4m3 needs keys and values of heads, and DeepseekV2ForCausalLM caches "
        "one latent for all heads; give auto, bfloat16 or float32"},
+      {"qwen3-8b", gpu(), with({{"pp-size", "2"}}), "pp-size",
+       "--pp-size 2 is refused on GPUs: stages run on CPUs alone; give --tp-size 2 or --device "
+       "cpu"},
       {"qwen3-8b", gpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
        "--kv-cache-dtype int8 is for a CPU; give fp8_e4m3, auto, bfloat16 or float32, or add "
        "--device cpu"},
