@@ -64,6 +64,20 @@ CodeRange LanguageStore::interval(Id id, char32_t code) {
         if (it != span.begin()) out.first = std::max<char32_t>(out.first, (it - 1)->code + 1);
         break;
       }
+      case Kind::kAutomaton: {
+        const std::string_view alphabet = text_automata_[expression.left]->alphabet();
+        const auto it = std::ranges::lower_bound(alphabet, code, {},
+                                                 [](char c) { return static_cast<char32_t>(c); });
+        if (it != alphabet.end() && static_cast<char32_t>(*it) == code) {
+          out = {code, code};
+          break;
+        }
+        if (it != alphabet.end())
+          out.last = std::min<char32_t>(out.last, static_cast<char32_t>(*it) - 1);
+        if (it != alphabet.begin())
+          out.first = std::max<char32_t>(out.first, static_cast<char32_t>(*(it - 1)) + 1);
+        break;
+      }
       case Kind::kConcat:
         stack.push_back(expression.left);
         if (at(expression.left).has_empty) stack.push_back(expression.right);
@@ -151,6 +165,14 @@ LanguageStore::Id LanguageStore::derive_one(Id id, char32_t code) {
       if (first == kNone) return kNone;
       return concat(first, repeat(expression.left, expression.min == 0 ? 0 : expression.min - 1,
                                   expression.max == kUnbounded ? kUnbounded : expression.max - 1));
+    }
+    case Kind::kAutomaton: {
+      const TextAutomaton& automaton = *text_automata_[expression.left];
+      if (code >= 0x80 ||
+          automaton.alphabet().find(static_cast<char>(code)) == std::string_view::npos)
+        return kNone;
+      return state_of_automaton(
+          expression.left, automaton.step(text_states_[expression.right], static_cast<char>(code)));
     }
   }
   return kNone;

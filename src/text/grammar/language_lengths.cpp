@@ -18,7 +18,7 @@ std::uint64_t product_of(std::uint64_t a, std::uint64_t b) {
   return b != 0 && a > kUnbounded / b ? kUnbounded : a * b;
 }
 
-// By the expression, parts first.
+// By the expression, parts first. Of an automaton's text one character is counted.
 std::uint64_t shortest_of_positive(const LanguageStore& store, Id language) {
   using Kind = LanguageStore::Kind;
   std::unordered_map<Id, std::uint64_t> known = {{LanguageStore::kNone, kUnbounded},
@@ -49,6 +49,8 @@ std::uint64_t shortest_of_positive(const LanguageStore& store, Id language) {
       for (const Id part : store.list(top)) length = std::min(length, get(part));
     } else if (expression.kind == Kind::kRepeat) {
       length = product_of(get(expression.left), expression.min);
+    } else if (expression.kind == Kind::kAutomaton) {
+      length = 1;  // at least: none has the empty text
     }
     if (stack.size() > before) continue;
     known.insert_or_assign(top, length);

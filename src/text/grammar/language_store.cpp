@@ -35,6 +35,9 @@ LanguageStore LanguageStore::without_automata() const {
   out.set_ids_ = set_ids_;
   out.table_ = table_;
   out.ascii_chars_ = ascii_chars_;
+  out.text_automata_ = text_automata_;
+  out.text_states_ = text_states_;
+  out.text_state_ids_ = text_state_ids_;
   return out;
 }
 
@@ -209,6 +212,28 @@ LanguageStore::Id LanguageStore::literals(std::vector<std::u32string> texts) {
   return finish_trie(path);
 }
 
+LanguageStore::Id LanguageStore::automaton(std::shared_ptr<const TextAutomaton> automaton) {
+  const std::string begin = automaton->begin();
+  text_automata_.push_back(std::move(automaton));
+  return state_of_automaton(static_cast<Id>(text_automata_.size() - 1), begin);
+}
+
+LanguageStore::Id LanguageStore::state_of_automaton(Id automaton, const std::string& state) {
+  if (state.empty()) return kNone;
+  const auto [it, is_new] =
+      text_state_ids_.try_emplace(state, static_cast<Id>(text_states_.size()));
+  if (is_new) {
+    text_states_.push_back(state);
+    bytes_ += 2 * (sizeof(std::string) + state.size()) + sizeof(Id);
+  }
+  return add({.kind = Kind::kAutomaton,
+              .has_empty = text_automata_[automaton]->accepts(state),
+              .is_positive = true,
+              .left = automaton,
+              .right = it->second},
+             {}, {});
+}
+
 LanguageStore::Id LanguageStore::horizon_form(Id id, std::uint64_t horizon, int depth) {
   const Expression expression = at(id);
   // In an intersection a count may decide whether any text is left, so it stays as it is.
@@ -230,6 +255,9 @@ LanguageStore::Id LanguageStore::horizon_form(Id id, std::uint64_t horizon, int 
       for (Id& part : parts) part = horizon_form(part, horizon, depth + 1);
       return any_of(std::move(parts));
     }
+    case Kind::kAutomaton:
+      return state_of_automaton(expression.left, text_automata_[expression.left]->horizon_form(
+                                                     text_states_[expression.right], horizon));
     default:
       return id;
   }

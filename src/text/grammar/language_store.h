@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "text/grammar/languages.h"
+#include "text/grammar/text_automaton.h"
 
 namespace sluice::grammar {
 
@@ -38,13 +40,15 @@ class LanguageStore {
     kAny,     // any of a list
     kAll,     // all of a list
     kNot,
-    kRepeat,  // from min to max times
+    kRepeat,     // from min to max times
+    kAutomaton,  // a state of a TextAutomaton, from which some text follows
   };
   struct Expression {
     Kind kind = Kind::kNone;
     bool has_empty = false;    // the empty text is in the language
     bool is_positive = false;  // holds no kAll and no kNot: never empty unless it is kNone
-    Id left = 0, right = 0;    // kChars: the set; kConcat: both; kNot, kRepeat: left
+    Id left = 0, right = 0;    // kChars: the set; kConcat: both; kNot, kRepeat: left;
+                               // kAutomaton: the automaton and its state
     std::uint64_t min = 0;     // kRepeat; lists: the first index in list(), kTrie as well
     std::uint64_t max = 0;     // kRepeat; lists: the number of entries
   };
@@ -79,6 +83,7 @@ class LanguageStore {
   Id all_of(std::vector<Id> parts);
   Id complement(Id of);
   Id repeat(Id of, std::uint64_t min, std::uint64_t max);
+  Id automaton(std::shared_ptr<const TextAutomaton> automaton);
 
   // The state after `code` from state `id`; kNone: no text goes on so.
   Id step(Id id, char32_t code) {
@@ -157,6 +162,7 @@ class LanguageStore {
   };
   Id finish_trie(std::vector<TrieNode>& path);
   Id concat_one(Id left, Id right);
+  Id state_of_automaton(Id automaton, const std::string& state);
   static constexpr int kMaxHorizonDepth = 16;
   Id horizon_form(Id id, std::uint64_t horizon, int depth);
 
@@ -190,7 +196,10 @@ class LanguageStore {
   std::unordered_multimap<std::uint64_t, std::uint32_t> set_ids_;  // by hash
   std::vector<Id> table_;              // open addressing over expressions_; 0: free
   std::array<Id, 128> ascii_chars_{};  // one_char() of each; kNone: not made
-  struct CopiedState {                 // a deep copy, so that a store can be copied
+  std::vector<std::shared_ptr<const TextAutomaton>> text_automata_;
+  std::vector<std::string> text_states_;  // of all of them
+  std::unordered_map<std::string, Id> text_state_ids_;
+  struct CopiedState {  // a deep copy, so that a store can be copied
     std::unique_ptr<State> value;
     CopiedState() = default;
     CopiedState(const CopiedState& other)

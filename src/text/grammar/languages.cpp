@@ -120,6 +120,10 @@ LanguageId Languages::repeat(LanguageId of, std::uint64_t min, std::uint64_t max
   return wrap(min > max ? LanguageStore::kNone : store_->repeat(raw(of), min, max));
 }
 
+LanguageId Languages::automaton(std::shared_ptr<const TextAutomaton> automaton) {
+  return wrap(store_->automaton(std::move(automaton)));
+}
+
 Result<LanguageId> Languages::regex(std::string_view pattern, const RegexOptions& options) {
   std::string key;
   key.reserve(pattern.size() + 2);

@@ -59,6 +59,7 @@ struct RegexOptions {
 };
 
 class LanguageStore;
+class TextAutomaton;
 
 class Languages {
  public:
@@ -89,6 +90,8 @@ class Languages {
   LanguageId complement(LanguageId of);
   // From min to max (kUnbounded: no bound) texts of `of` in a row; min <= max.
   LanguageId repeat(LanguageId of, std::uint64_t min, std::uint64_t max);
+  // The texts of an automaton (text_automaton.h), from its begin() on.
+  LanguageId automaton(std::shared_ptr<const TextAutomaton> automaton);
   // `pattern` as regex.h describes it. Fault `invalid_regex` or `unsupported_regex`: the message
   // names the construct and its position in characters. A pattern that was read before costs a
   // look-up.

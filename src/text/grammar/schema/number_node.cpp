@@ -1,7 +1,7 @@
-// The spellings of a NumberSet: a regular language for those without an exponent, a checked node
-// for the others.
+// The spellings of a NumberSet: expressions where they are short, an automaton for the others.
 #include <algorithm>
 
+#include "text/grammar/schema/number_automaton.h"
 #include "text/grammar/schema/number_set.h"
 
 namespace sluice::grammar {
@@ -11,10 +11,9 @@ namespace {
 constexpr std::int64_t kMaxPlainDigits = 400;
 
 // No document has more digits than these, but a model may write on without an end: before the
-// point, behind it, and in an exponent. Bounds of a schema that are longer add theirs.
+// point, behind it. Bounds of a schema that are longer add theirs.
 constexpr std::size_t kMaxWholeDigits = 64;
 constexpr std::size_t kMaxFractionDigits = 32;
-constexpr std::size_t kMaxExponentDigits = 4;
 constexpr const char* kAnyWhole = "(0|[1-9][0-9]{0,63})";
 constexpr const char* kAnyFraction = "(\\.[0-9]{1,32})?";
 constexpr const char* kZeroFraction = "(\\.0{1,32})?";
@@ -215,39 +214,6 @@ LanguageId plain_values(Languages& languages, const NumberSet& set) {
   return languages.alternate(options);
 }
 
-// A JSON number with a guard behind each character; with an exponent where `needs_exponent`.
-NodeId guarded_number(Grammar& grammar, const NumberSet& set, bool needs_exponent) {
-  // values of any length can be written, with as many digits again
-  std::uint64_t max_digits = kMaxWholeDigits;
-  const auto count = [&](const Decimal& value) {
-    const std::int64_t places = std::max(std::abs(value.magnitude()), std::abs(value.exponent));
-    max_digits = std::max(
-        max_digits, kMaxWholeDigits + value.digits.size() + static_cast<std::uint64_t>(places));
-  };
-  for (const Decimal& value : set.values) count(value);
-  for (const Decimal& value : set.multiples) count(value);
-  for (const auto* bound : {&set.low, &set.high})
-    if (*bound) count(**bound);
-  const NodeId guard = grammar.guard();
-  const auto chars = [&](const char* pattern) {
-    return grammar.sequence({grammar.text(regex(grammar.languages(), pattern)), guard});
-  };
-  const auto digits = [&](std::uint64_t min, std::uint64_t max) {
-    return grammar.repeat(chars("[0-9]"), min, max);
-  };
-  const NodeId whole =
-      grammar.any_of({chars("0"), grammar.sequence({chars("[1-9]"), digits(0, max_digits)})});
-  std::vector<NodeId> parts{grammar.optional(chars("-")), whole};
-  if (!set.is_plain_integer) {
-    const NodeId fraction = grammar.sequence({chars("\\."), digits(1, max_digits)});
-    const NodeId exponent = grammar.sequence(
-        {chars("[eE]"), grammar.optional(chars("[+-]")), digits(1, kMaxExponentDigits)});
-    parts.push_back(grammar.optional(fraction));
-    parts.push_back(needs_exponent ? exponent : grammar.optional(exponent));
-  }
-  return grammar.sequence(parts);
-}
-
 }  // namespace
 
 std::optional<LanguageId> plain_numbers(Languages& languages, const NumberSet& set) {
@@ -325,19 +291,14 @@ NodeId number_node(Grammar& grammar, const NumberSet& all) {
   if (set.is_empty()) return grammar.none();
   const bool is_free = !set.low && !set.high && set.multiples.empty() && !set.has_values;
   if (is_free && set.has_integers && set.has_fractions) return grammar.any_json_number();
-  const std::optional<LanguageId> plain = plain_numbers(grammar.languages(), set);
-  std::vector<NodeId> options;
-  std::optional<LanguageId> with_exponent;
-  if (plain && !set.is_plain_integer) with_exponent = exponent_numbers(grammar.languages(), set);
-  if (with_exponent) {
-    return grammar.text(grammar.languages().alternate({*plain, *with_exponent}));
+  Languages& languages = grammar.languages();
+  if (set.is_plain_integer) {
+    if (const auto plain = plain_numbers(languages, set)) return grammar.text(*plain);
+  } else if (const auto with_exponent = exponent_numbers(languages, set)) {
+    if (const auto plain = plain_numbers(languages, set))
+      return grammar.text(languages.alternate({*plain, *with_exponent}));
   }
-  if (plain) options.push_back(grammar.text(*plain));
-  if (!plain || !set.is_plain_integer) {
-    const NodeId number = guarded_number(grammar, set, plain.has_value());
-    options.push_back(grammar.checked(number, std::make_shared<const NumberCheck>(set)));
-  }
-  return grammar.any_of(options);
+  return grammar.text(languages.automaton(std::make_shared<const NumberAutomaton>(set)));
 }
 
 }  // namespace sluice::grammar

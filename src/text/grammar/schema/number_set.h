@@ -1,15 +1,12 @@
 // Sets of numbers that a schema allows, and their spellings in JSON.
 //
-// A number has infinitely many spellings: 15, 15.0, 1.5e1, 0.15E+2. Those without an exponent are
-// a regular language, and so are those with one where only the sign is bounded. Others are checked
-// as they are written: `NumberCheck::is_viable` says whether a beginning can still become a number
-// of the set.
+// A number has infinitely many spellings: 15, 15.0, 1.5e1, 0.15E+2. Those without an exponent have
+// an expression, and so have those with one where only the sign is bounded. Others are read by an
+// automaton (number_automaton.h).
 #pragma once
 
 #include <optional>
 #include <string>
-#include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "text/grammar/grammar.h"
@@ -37,20 +34,6 @@ struct NumberSet {
   std::optional<std::vector<Decimal>> members(std::size_t max) const;
   // Whether nothing is in the set, as far as bounds and multiples of moderate size tell.
   bool is_empty() const;
-};
-
-// Whether the spellings that begin with `prefix` may name a number of the set; true when in doubt.
-bool is_viable_number(const NumberSet& set, std::string_view prefix);
-
-class NumberCheck : public ValueCheck {
- public:
-  explicit NumberCheck(NumberSet set);
-  bool passes(std::string_view value) const override;
-  bool is_viable(std::string_view prefix) const override;
-
- private:
-  NumberSet set_;
-  std::unordered_set<std::string> values_;  // canonical, where the set has values
 };
 
 // The spellings without an exponent; nothing where the set has steps without a short expression.

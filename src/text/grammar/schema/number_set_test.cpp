@@ -77,32 +77,6 @@ TEST(Decimal, DividesExactly) {
   EXPECT_TRUE(number("0").is_multiple_of(number("7")));
 }
 
-TEST(NumberSet, NoBeginningOfANumberInTheSetIsGivenUp) {
-  const std::vector<std::string> all = spellings(4);
-  for (const NumberSet& set : sets()) {
-    for (const std::string& text : all) {
-      if (!set.contains(number(text))) continue;
-      for (std::size_t size = 1; size <= text.size(); ++size) {
-        ASSERT_TRUE(is_viable_number(set, std::string_view(text).substr(0, size)))
-            << text << " at " << size;
-      }
-    }
-  }
-}
-
-TEST(NumberSet, BeginningsWithoutAnEndAreGivenUp) {
-  NumberSet set;
-  set.has_fractions = false;
-  set.raise_low(number("1"), false);
-  set.lower_high(number("6"), false);
-  for (const char* text : {"-", "7", "7e", "25", "2e5", "60e-2", "0.01e1", "1e9"}) {
-    EXPECT_FALSE(is_viable_number(set, text)) << text;
-  }
-  for (const char* text : {"6", "6e", "60", "60e-", "0.", "0.0", "0.06", "0.06e", "600e-"}) {
-    EXPECT_TRUE(is_viable_number(set, text)) << text;
-  }
-}
-
 TEST(NumberSet, IsEmptyOnlyWithoutMembers) {
   const std::vector<std::string> all = spellings(4);
   for (const NumberSet& set : sets()) {
