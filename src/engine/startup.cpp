@@ -107,6 +107,16 @@ void log_end_tokens(const EndTokens& ends) {
   log_info("end tokens: {}", list.empty() ? "none" : list);
 }
 
+// Of the start-up, once `step` is done. A start-up may leave steps out.
+double share_done(std::string_view step) {
+  constexpr std::string_view kSteps[] = {"resolve",       "read",          "meet ranks",
+                                         "load",          "plan memory",   "warm up",
+                                         "record graphs", "measure drafts"};
+  const auto* const at = std::ranges::find(kSteps, step);
+  check(at != std::end(kSteps), "a step of the start-up without a place: {}", step);
+  return static_cast<double>(at - kSteps + 1) / static_cast<double>(std::size(kSteps));
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
@@ -118,7 +128,6 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   if (!trace && !options.trace.empty()) trace = std::make_shared<Trace>(options.trace);
   parts->trace = std::move(trace);
   parts->stop_matchers = std::move(text.stop_matchers);
-  static constexpr double kSteps = 5;
   const StartupReport report = [&](const std::string& step, double milliseconds,
                                    const std::string& detail) {
     log_info("{}: {:.1f} ms, {}", step, milliseconds, detail);
@@ -130,7 +139,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
                                    std::chrono::duration<double, std::milli>(milliseconds)),
                          now);
     }
-    if (progress) progress(step, static_cast<double>(parts->ledger.entries.size()) / kSteps);
+    if (progress) progress(step, share_done(step));
   };
   auto since = [](Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
