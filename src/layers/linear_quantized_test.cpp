@@ -11,6 +11,7 @@
 #include "kernels/types/quantize_model.h"
 #include "layers/linear.h"
 #include "ops/elementwise.h"
+#include "tensor/testing/rank_of.h"
 
 namespace sluice {
 namespace {
@@ -108,21 +109,6 @@ TEST_F(QuantisedLinear, FusedBlocksOfOneTypeStayAndOfTwoTypesAreWidened) {
     EXPECT_EQ(mixed.rows(), 80);
   }
 }
-
-// One rank of several that never communicates.
-class RankOf final : public Communicator {
- public:
-  RankOf(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void all_reduce(const Tensor&) override {}
-  void all_gather(const Tensor&, const Tensor&) override {}
-  void broadcast(const Tensor&, int) override {}
-  void barrier() override {}
-
- private:
-  int rank_, size_;
-};
 
 TEST_F(QuantisedLinear, RanksHaveWholeBlocks) {
   const auto share = [&](int ranks) {

@@ -8,24 +8,10 @@
 #include "base/testing/folder.h"
 #include "checkpoint/testing/safetensors_writer.h"
 #include "tensor/buffer.h"
+#include "tensor/testing/rank_of.h"
 
 namespace sluice {
 namespace {
-
-// One of several ranks, whose results the test adds itself.
-class RankOf final : public Communicator {
- public:
-  RankOf(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void all_reduce(const Tensor&) override {}
-  void all_gather(const Tensor&, const Tensor&) override {}
-  void broadcast(const Tensor&, int) override {}
-  void barrier() override {}
-
- private:
-  int rank_, size_;
-};
 
 constexpr std::int64_t kTokens = 11, kHidden = 48, kWidth = 32;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tensor/testing/rank_of.h"
 
 namespace sluice {
 namespace {
@@ -16,21 +17,6 @@ const std::string kDirectory = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/m
 bool nothing_is_known(std::string_view) {
   return false;
 }
-
-// One rank of several that never communicates: loading needs only the numbers.
-class RankOf final : public Communicator {
- public:
-  RankOf(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void all_reduce(const Tensor&) override {}
-  void all_gather(const Tensor&, const Tensor&) override {}
-  void broadcast(const Tensor&, int) override {}
-  void barrier() override {}
-
- private:
-  int rank_, size_;
-};
 
 class WeightsTest : public ::testing::Test {
  protected:
