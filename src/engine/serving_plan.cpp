@@ -194,8 +194,8 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
                              : gpu                            ? kDefaultRunningOnGpu
                                                               : kDefaultRunning;
   out.chunked_prefill_tokens = prefill_tokens_of_a_step(options, device);
-  // Drafts need every token before the next step.
   out.pipelined = options.pp_size > 1;
+  // Drafts need every token before the next step.
   const bool overlaps =
       (gpu || out.pipelined) && !options.disable_overlap_schedule && !speculation.is_on();
   out.max_steps_in_flight = options.steps_in_flight > 0 ? options.steps_in_flight
