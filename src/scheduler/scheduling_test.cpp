@@ -214,12 +214,14 @@ TEST(Scheduling, StepOf256SequencesTakesUnder100Microseconds) {
   constexpr int kRounds = 5;
   double best = 0;
   for (int round = 0; round < (kTimedBuild ? kRounds : 1); ++round) {
+    const double before = processor_slowness();
     const StepTimes times = time_steps_of_256();
     const std::size_t count = times.next.size();
     ASSERT_GT(count, 200u);
     fmt::print("256 sequences: next {:.1f} us, commit {:.1f} us (medians of {})\n",
                times.next[count / 2], times.commit[count / 2], count);
-    const double tenth = (times.next[count / 10] + times.commit[count / 10]) / processor_slowness();
+    const double tenth = (times.next[count / 10] + times.commit[count / 10]) /
+                         std::max(before, processor_slowness());
     best = round == 0 ? tenth : std::min(best, tenth);
     if (best < 100) break;
   }

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <random>
+#include <vector>
 
 namespace sluice {
 
@@ -16,10 +20,11 @@ inline double thread_milliseconds() {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// How many times slower this thread runs now than on an idle core of 2.25 GHz, at least 1. A fixed
-// loop of table look-ups and branches is the measure: a busy neighbour or a low clock slows the
-// loop as it slows the code under test, and a time limit is multiplied by the ratio.
-inline double processor_slowness() {
+// Two fixed loops, each in multiples of its time on an idle core of 2.25 GHz. A busy neighbour or a
+// low clock slows them as it slows the code under test.
+
+// Table look-ups and branches: the core's arithmetic and first cache.
+inline double arithmetic_slowness() {
   constexpr double kNominalMilliseconds = 5.5;
   constexpr std::size_t kWords = 4096;
   constexpr int kSteps = 1'000'000;
@@ -36,7 +41,38 @@ inline double processor_slowness() {
   }
   volatile std::uint64_t keep = at;
   (void)keep;
-  return std::max(1.0, (thread_milliseconds() - begin) / kNominalMilliseconds);
+  return (thread_milliseconds() - begin) / kNominalMilliseconds;
+}
+
+// A chase through 512 KiB of lines in random order: the core's second cache, which neighbours on a
+// shared core evict.
+inline double memory_slowness() {
+  constexpr double kNominalMilliseconds = 1.05;
+  constexpr std::uint32_t kLines = 8192;
+  constexpr int kSteps = 200'000;
+  struct alignas(64) Line {
+    std::uint32_t next = 0;
+  };
+  static const std::vector<Line> lines = [] {
+    std::vector<std::uint32_t> order(kLines);
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::shuffle(order, std::mt19937(1));
+    std::vector<Line> chain(kLines);
+    for (std::uint32_t i = 0; i < kLines; ++i) chain[order[i]].next = order[(i + 1) % kLines];
+    return chain;
+  }();
+  const double begin = thread_milliseconds();
+  std::uint32_t at = 0;
+  for (int i = 0; i < kSteps; ++i) at = lines[at].next;
+  volatile std::uint32_t keep = at;
+  (void)keep;
+  return (thread_milliseconds() - begin) / kNominalMilliseconds;
+}
+
+// How many times slower this thread runs now than on that idle core, at least 1. A time limit is
+// multiplied by the ratio.
+inline double processor_slowness() {
+  return std::max({1.0, arithmetic_slowness(), memory_slowness()});
 }
 
 // The processor time of `work` as an idle core would need it, in milliseconds: the least of up to
