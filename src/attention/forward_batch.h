@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/dp_groups.h"
 #include "attention/output_rows.h"
 #include "batch/batch.h"
 #include "tensor/tensor.h"
@@ -46,6 +47,10 @@ struct ForwardBatch {
   // [seqs] int32: the state of each sequence; undefined without recurrent layers
   Tensor state_slots;
   std::vector<GroupView> groups;
+  // The groups of data-parallel attention; null: all ranks have this batch. Then a batch without
+  // tokens takes part in the feed-forward layers of the others.
+  const DpGroups* dp = nullptr;
+  bool is_idle() const { return num_tokens == 0 && dp == nullptr; }
 
   // Host copies, for decisions in plan().
   std::span<const std::int32_t> host_seq_lens;            // [seqs]

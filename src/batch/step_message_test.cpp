@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "batch/result_message.h"
+
 namespace sluice {
 namespace {
 
@@ -59,6 +61,35 @@ TEST(StepMessage, AStepComesBackWithItsHash) {
   write_step(back, again);
   EXPECT_EQ(std::vector(again.bytes().begin(), again.bytes().end()),
             std::vector(out.bytes().begin(), out.bytes().end()));
+}
+
+TEST(ResultMessage, AResultComesBackAndEveryLengthIsChecked) {
+  BatchResult result;
+  result.token_offsets = {0, 2, 2};
+  result.tokens = {7, 9};
+  result.token_logprobs = {{.logprob = -0.5f, .logits_hash = 3, .top = {{7, -0.5f}, {1, -2}}}, {}};
+  result.prompt_offsets = {0, 0, 1};
+  result.prompt_logprobs = {{.logprob = -4, .top = {}}};
+  result.failed = {0, 1};
+  result.pooled_states = {0.25f, -1};
+  result.draft_offsets = {0, 1, 1};
+  result.drafts = {12};
+  ByteWriter out;
+  write_result(result, out);
+  ByteReader in(out.bytes());
+  const BatchResult back = read_result(in);
+  in.expect_end();
+  EXPECT_EQ(back.tokens_of(0)[1], 9);
+  EXPECT_EQ(back.token_logprobs[0].top, result.token_logprobs[0].top);
+  EXPECT_EQ(back.failed, result.failed);
+  ByteWriter again;
+  write_result(back, again);
+  const std::vector<std::byte> whole(out.bytes().begin(), out.bytes().end());
+  EXPECT_EQ(std::vector(again.bytes().begin(), again.bytes().end()), whole);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    ByteReader cut(std::span<const std::byte>(whole).first(size));
+    EXPECT_THROW(read_result(cut), Error) << size << " of " << whole.size() << " bytes";
+  }
 }
 
 TEST(StepMessage, EveryLengthIsChecked) {

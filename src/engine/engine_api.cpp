@@ -169,8 +169,9 @@ bool EngineLoop::idle() const {
 }
 
 EngineStats EngineLoop::stats() const {
-  EngineStats out = counters_.read(memory_plan().max_total_tokens, waiting_.load());
-  out.max_running_requests = parts_->plan.scheduler.max_running_requests;
+  EngineStats out = counters_.read(max_total_tokens(), waiting_.load());
+  const SchedulerOptions& limits = parts_->plan.scheduler;
+  out.max_running_requests = limits.max_running_requests * limits.dp_size;
   out.prefix_cache = !parts_->plan.scheduler.disable_radix_cache;
   out.has_speculation = parts_->plan.speculation.is_on();
   return out;

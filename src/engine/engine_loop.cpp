@@ -269,7 +269,7 @@ void EngineLoop::commit_oldest() {
   counters_.update(stats);
   const int interval = parts_->options.decode_log_interval;
   if (interval > 0 && stats.last_decode_tokens > 0 && stats.steps % interval == 0) {
-    const EngineStats now = counters_.read(memory_plan().max_total_tokens, 0);
+    const EngineStats now = counters_.read(max_total_tokens(), 0);
     log_info(
         "Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, gen throughput "
         "(token/s): {:.2f}, "

@@ -120,6 +120,10 @@ class EngineLoop final : public Engine {
   void end_refused();
   void deliver();
   void end_live(const Fault& fault);
+  // Of all data-parallel groups.
+  std::int64_t max_total_tokens() const {
+    return memory_plan().max_total_tokens * parts_->plan.scheduler.dp_size;
+  }
   double now_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   // Constant after construction.

@@ -39,11 +39,12 @@ Executor::Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size,
                    std::unique_ptr<RemoteRanks> others)
     : ranks_(std::move(ranks)),
       dp_size_(dp_size),
-      tp_size_(static_cast<int>(ranks_.size()) / dp_size),
+      tp_size_((static_cast<int>(ranks_.size()) + (others ? others->num_ranks() : 0)) / dp_size),
       others_(std::move(others)),
       is_pipeline_(others_ && others_->are_stages()) {
-  check(!ranks_.empty() && static_cast<int>(ranks_.size()) == dp_size_ * tp_size_,
-        "{} ranks for {} data-parallel groups", ranks_.size(), dp_size_);
+  const int num_ranks = static_cast<int>(ranks_.size()) + (others_ ? others_->num_ranks() : 0);
+  check(!ranks_.empty() && num_ranks == dp_size_ * tp_size_, "{} ranks for {} data-parallel groups",
+        num_ranks, dp_size_);
   check(!others_ || ranks_.size() == 1, "{} ranks in this process, and more elsewhere",
         ranks_.size());
   // A GPU takes the next step while it computes one; a CPU computes in the thread that calls.
@@ -87,7 +88,8 @@ void Executor::attempt(const std::function<void()>& part) {
 void Executor::forward(InFlight& flight) {
   flight.has_begun = true;
   on_every_rank([&](std::size_t rank) {
-    flight.pending[rank] = ranks_[rank]->launch(flight.step->dp[group_of(rank)]);
+    flight.pending[rank] =
+        ranks_[rank]->launch(flight.step->dp[group_of(rank)], flight.step->global_tokens);
   });
 }
 
@@ -146,14 +148,19 @@ StepResult Executor::collect(std::uint64_t step_id) {
   InFlight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   std::vector<BatchResult> results(ranks_.size());
+  StepResult out;
+  out.step_id = step_id;
   attempt([&] {
     on_every_rank([&](std::size_t rank) {
       results[rank] = ranks_[rank]->collect(std::move(flight.pending[rank]));
     });
-    if (others_) others_->collected(results.front());
+    if (!others_) return;
+    out.dp.push_back(std::move(results.front()));
+    for (int group = 1; group < dp_size_; ++group)
+      out.dp.push_back(others_->result_of(group, step_id));
+    others_->collected(out.dp);
   });
-  StepResult out;
-  out.step_id = step_id;
+  if (others_) return out;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank % static_cast<std::size_t>(tp_size_) == 0)
       out.dp.push_back(std::move(results[rank]));

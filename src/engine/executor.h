@@ -13,8 +13,9 @@
 // rank is thrown after the others are done; the step is then over (collect() is not called for it).
 //
 // Ranks in other processes (RemoteRanks) share the matrices with the one rank of this process. They
-// get each step and keep up by themselves. An exception of a step ends all ranks, as Error{kFatal}:
-// the others may be waiting in the middle of the step.
+// get each step and keep up by themselves. The first rank of each further group sends its result
+// back. An exception of a step ends all ranks, as Error{kFatal}: the others may be waiting in the
+// middle of the step.
 //
 // In a pipeline this process has the last stage. The other stages begin with a step when it is
 // launched. This one does its part when it is collected, or on a GPU as soon as few enough steps

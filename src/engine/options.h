@@ -81,6 +81,8 @@ struct Options {
   bool enable_expert_parallel = false;  // every rank has whole experts
   int pp_size = 1;                      // stages that share the layers; each has tp_size ranks
   int pp_max_micro_batch_size = 0;      // decode rows of a step of stages; 0: an equal share
+  int dp_size = 1;                      // groups of the ranks, each with attention of its own
+  bool enable_dp_attention = false;     // what dp_size above 1 needs
   int num_ranks() const { return tp_size * pp_size; }
   bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
   bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch

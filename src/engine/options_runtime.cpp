@@ -107,6 +107,25 @@ std::vector<OptionRow> runtime_option_rows() {
        .help = "Every rank has whole experts: --ep-size is --tp-size.",
        .set = set_flag<&Options::enable_expert_parallel>,
        .get = field<&Options::enable_expert_parallel>},
+      {.name = "dp-size",
+       .aliases = "dp data-parallel-size",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "1 to 64",
+       .help =
+           "Groups of the ranks of --tp-size, each with attention, sequences and KV cache of its "
+           "own (docs/ranks.md); with --enable-dp-attention. Whole replicas are servers of "
+           "their own behind a router (docs/replicas.md).",
+       .set = set_int<&Options::dp_size, 1, 64>,
+       .get = field<&Options::dp_size>},
+      {.name = "enable-dp-attention",
+       .type = kFlag,
+       .group = kRuntime,
+       .allowed = "true, false",
+       .help = "Attention is data parallel over --dp-size groups of ranks; all ranks share the "
+               "feed-forward layers.",
+       .set = set_flag<&Options::enable_dp_attention>,
+       .get = field<&Options::enable_dp_attention>},
       {.name = "pp-size",
        .aliases = "pp pipeline-parallel-size",
        .type = kInt,

@@ -10,8 +10,9 @@
 namespace sluice {
 namespace {
 
-// What `num_ranks` in `expert_groups` groups cannot share; empty: nothing.
-std::string undivided(const ModelConfig& config, int num_ranks, int expert_groups) {
+// What `num_ranks` cannot share; empty: nothing. Experts are in `expert_groups` groups of them, and
+// attention is in `dp_size` groups.
+std::string undivided(const ModelConfig& config, int num_ranks, int expert_groups, int dp_size) {
   const auto shared_by = [](int ranks, int extent, std::string_view name) {
     return extent % ranks == 0
                ? std::string()
@@ -20,6 +21,7 @@ std::string undivided(const ModelConfig& config, int num_ranks, int expert_group
   const auto what = [&](int extent, std::string_view name) {
     return shared_by(num_ranks, extent, name);
   };
+  const int attending = num_ranks / dp_size;
   std::vector<std::string> problems;
   bool attends = false, is_dense = false, has_experts = false;
   for (int i = 0; i < config.num_layers; ++i) {
@@ -28,10 +30,10 @@ std::string undivided(const ModelConfig& config, int num_ranks, int expert_group
     if (layer.recurrent) continue;
     attends = true;
     const int kv_heads = config.kv_heads_of(i);
-    if (!config.mla && kv_heads > 0 && num_ranks % kv_heads != 0)
-      problems.push_back(what(kv_heads, "key heads"));
+    if (!config.mla && kv_heads > 0 && attending % kv_heads != 0)
+      problems.push_back(shared_by(attending, kv_heads, "key heads"));
   }
-  if (attends) problems.push_back(what(config.num_heads, "attention heads"));
+  if (attends) problems.push_back(shared_by(attending, config.num_heads, "attention heads"));
   if (is_dense) problems.push_back(what(config.intermediate_size, "columns of an MLP"));
   if (has_experts) {
     problems.push_back(shared_by(num_ranks / expert_groups, config.moe->moe_intermediate_size,
@@ -52,16 +54,18 @@ int experts_of(const ModelConfig& config) {
 
 }  // namespace
 
-std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups) {
+std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups,
+                            int dp_size) {
   if (num_ranks == 1) return "";
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
   if (config.recurrent && config.intermediate_size == 0 && !config.moe)
     return "all layers are recurrent, and every rank would compute them whole; leave it out";
-  const std::string problem = undivided(config, num_ranks, expert_groups);
+  const std::string problem = undivided(config, num_ranks, expert_groups, dp_size);
   if (problem.empty()) return "";
   std::vector<int> would;
   for (int other = 2; other <= kMaxRanks; ++other)
-    if (other % expert_groups == 0 && undivided(config, other, expert_groups).empty())
+    if (other % expert_groups == 0 && other % dp_size == 0 &&
+        undivided(config, other, expert_groups, dp_size).empty())
       would.push_back(other);
   if (would.empty() && expert_groups > 1)
     return fmt::format("{}, and no other multiple of --ep-size {} divides the model", problem,
@@ -88,6 +92,24 @@ std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int 
                        num_ranks, expert_groups, advice);
   return fmt::format("{} experts cannot be dealt over {} groups of ranks; {}", experts,
                      expert_groups, advice);
+}
+
+std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size) {
+  if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
+  if (config.recurrent && config.intermediate_size == 0 && !config.moe)
+    return fmt::format("{} has no feed-forward layers that ranks could share; leave it out",
+                       config.architecture);
+  if (num_ranks % dp_size == 0) return "";
+  std::vector<int> would;
+  for (int other = 2; other <= num_ranks; ++other)
+    if (num_ranks % other == 0) would.push_back(other);
+  if (would.empty())
+    return fmt::format("--tp-size is {}, the number of all ranks; --tp-size {} would do", num_ranks,
+                       dp_size);
+  return fmt::format(
+      "--tp-size is {}, the number of all ranks, which {} groups cannot share "
+      "equally; --dp-size {} would do",
+      num_ranks, dp_size, fmt::join(would.begin(), would.end(), ", "));
 }
 
 std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sharers) {

@@ -9,10 +9,15 @@ namespace sluice {
 
 // Empty: `num_ranks` can share the model's matrices. Else what stands against it, and which numbers
 // would do, as the end of a sentence: "24 attention heads cannot ...; --tp-size 2, 3 or 4 would".
-// Experts are dealt over `expert_groups` groups of ranks, which divide the ranks.
-std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups = 1);
+// Experts are dealt over `expert_groups` groups of ranks, and attention over `dp_size` groups; both
+// divide the ranks.
+std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups = 1,
+                            int dp_size = 1);
 // The same for the number of these groups; also of one, which a model without experts has not.
 std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups);
+
+// The same for attention in `dp_size` groups of ranks.
+std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size);
 
 // Empty: `num_stages` stages of `num_sharers` ranks each can share the model's layers. Else what
 // stands against it, in the same form.

@@ -83,7 +83,12 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
   std::unique_ptr<Model> model = load_rank_model(*rank, wanted, config, source, quiet);
   ModelRunner runner(wanted, config, std::move(rank), std::move(model), quiet,
                      communicators.links());
-  run_steps(socket, region, hello.rank, runner, wanted.limits.steps_in_flight);
+  run_steps(socket, region,
+            {.rank = hello.rank,
+             .depth = wanted.limits.steps_in_flight,
+             .group = plan.dp_size > 1 ? hello.rank / plan.num_sharers() : 0,
+             .sends_results = plan.dp_size > 1 && hello.rank % plan.num_sharers() == 0},
+            runner);
 }
 
 }  // namespace
@@ -92,7 +97,8 @@ std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::stri
                                          RankEntry entry) {
   if (!entry) entry = run_program({"/proc/self/exe", std::string(kRankVerb)});
   auto ranks = std::make_unique<RemoteRanks>(
-      std::make_unique<RankProcesses>(options.num_ranks(), std::move(entry)), options.tp_size);
+      std::make_unique<RankProcesses>(options.num_ranks(), std::move(entry)), options.tp_size,
+      options.dp_size);
   for (int rank = 1; rank < options.num_ranks(); ++rank) {
     ByteWriter hello;
     write_hello(options, directory, rank, hello);
@@ -147,9 +153,11 @@ WeightSource open_weights(const ServingPlan& plan, const ModelConfig& config,
 
 RankCommunicators::RankCommunicators(SharedRegion& region, int rank, const Machine& machine,
                                      const ServingPlan& plan)
-    : host_(region, rank, spin_us(plan, machine, region.size())), num_sharers_(plan.num_sharers()) {
+    : host_(region, rank, spin_us(plan, machine, region.size())),
+      num_sharers_(plan.num_sharers()),
+      dp_size_(plan.dp_size) {
   const int spin = spin_us(plan, machine, region.size());
-  if (plan.num_stages > 1 && num_sharers_ > 1)
+  if (num_sharers_ > 1 && num_sharers_ < region.size())
     stage_host_ = std::make_unique<SharedMemoryCommunicator>(
         region, RankGroup{rank / num_sharers_ * num_sharers_, num_sharers_}, rank, spin);
   if (machine.device.kind == DeviceKind::kCuda) connect_gpus(machine, plan);
@@ -184,9 +192,13 @@ Communicator* RankCommunicators::sharers() {
   return stage_host_ ? stage_host_.get() : &host_;
 }
 
-PipelineLinks RankCommunicators::links() {
-  if (!previous_ && !next_) return {};
-  return {.all_ranks = &host_, .previous = previous_.get(), .next = next_.get()};
+RankLinks RankCommunicators::links() {
+  RankLinks links{.all_ranks = &host_, .previous = previous_.get(), .next = next_.get()};
+  if (dp_size_ > 1)
+    links.dp = {.all_ranks = &host_,
+                .rows = std::vector<std::int64_t>(static_cast<std::size_t>(dp_size_)),
+                .own = host_.rank() / num_sharers_};
+  return previous_ || next_ || dp_size_ > 1 ? links : RankLinks{};
 }
 
 void RankCommunicators::bind(const Stream& stream) {

@@ -50,12 +50,12 @@ class RankCommunicators {
   // All ranks at once. `region` outlives it.
   RankCommunicators(SharedRegion& region, int rank, const Machine& machine,
                     const ServingPlan& plan);
-  // Over the ranks that share the matrices of this one's layers; null: there are no others.
+  // Over the ranks that share the attention of this one's layers; null: there are no others.
   Communicator* sharers();
   // Over all ranks, for host memory.
   Communicator& all_ranks() { return host_; }
-  // Empty where there is one stage.
-  PipelineLinks links();
+  // Empty where there is one stage, and one group of data-parallel attention.
+  RankLinks links();
   // The stream of the rank.
   void bind(const Stream& stream);
 
@@ -64,13 +64,13 @@ class RankCommunicators {
   void link_stages(SharedRegion& region, int rank, const ServingPlan& plan, int spin_us);
 
   SharedMemoryCommunicator host_;
-  // Of the ranks of a stage; null where that has one rank, or where it is the only stage.
+  // Of the ranks of a stage or group; null where that has one rank, or where it is the only one.
   std::unique_ptr<SharedMemoryCommunicator> stage_host_;
   std::unique_ptr<NcclCommunicator> gpu_;       // of sharers(); null on a CPU
   std::unique_ptr<NcclCommunicator> all_gpus_;  // null on a CPU, or with one stage
   std::unique_ptr<PeerCommunicator> peers_;     // null on a CPU, and with NCCL alone
   std::unique_ptr<StageLink> previous_, next_;  // null: there is no such stage
-  const int num_sharers_;
+  const int num_sharers_, dp_size_;
 };
 // Error{kBadInput} on all ranks where they see different files, or planned differently.
 void require_same_model(Communicator& communicator, const ModelConfig& config,

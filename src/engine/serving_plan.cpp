@@ -175,6 +175,10 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "--speculative-algorithm {} and --pp-size {} exclude each other here: stages "
                  "draft with NGRAM, on a CPU; leave one out",
                  name, options.pp_size);
+  checks.require(options.dp_size == 1 || out.method == DraftMethod::kNgram, option,
+                 "--speculative-algorithm {} and --dp-size {} exclude each other here: groups of "
+                 "ranks draft with NGRAM; leave one out",
+                 name, options.dp_size);
   checks.require(!options.rope_by_length, option,
                  "--speculative-algorithm {} and --rope-by-length exclude each other: rotations "
                  "would follow the number of drafts; leave one out",
@@ -302,6 +306,28 @@ int expert_groups_of(Checks& checks, const Options& options, const ModelConfig& 
   return refusal.empty() ? groups : 1;
 }
 
+// Groups of ranks with attention of their own; 1 where that is refused.
+int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& config, bool on_cpu) {
+  checks.require(options.dp_size > 1 || !options.enable_dp_attention, "enable-dp-attention",
+                 "--enable-dp-attention needs groups of ranks; add --dp-size");
+  if (options.dp_size == 1) return 1;
+  checks.require(options.enable_dp_attention, "dp-size",
+                 "--dp-size {} gives groups of the ranks of --tp-size attention of their own, with "
+                 "--enable-dp-attention; whole replicas are {} servers behind a router",
+                 options.dp_size, options.dp_size);
+  checks.require(on_cpu, "dp-size",
+                 "--dp-size {} is refused on GPUs: attention is data parallel on CPUs alone; leave "
+                 "it out, or give --device cpu",
+                 options.dp_size);
+  checks.require(options.pp_size == 1, "dp-size",
+                 "--dp-size {} and --pp-size {} exclude each other; leave one out", options.dp_size,
+                 options.pp_size);
+  const std::string refusal = dp_refusal(config, options.tp_size, options.dp_size);
+  checks.require(refusal.empty(), "dp-size", "--dp-size {} is refused: {}", options.dp_size,
+                 refusal);
+  return refusal.empty() ? options.dp_size : 1;
+}
+
 Loading loading_of(const Options& options) {
   return {.format = options.load_format == "safetensors" ? LoadFormat::kSafetensors
                     : options.load_format == "pt"        ? LoadFormat::kPt
@@ -331,7 +357,9 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   plan.stage = options.pp_size - 1 - machine.rank / options.tp_size;
   plan.peer_sums = !options.disable_custom_all_reduce;
   const int expert_groups = expert_groups_of(checks, options, config);
-  const std::string unshared = sharing_refusal(config, options.tp_size, expert_groups);
+  plan.dp_size = dp_groups_of(checks, options, config, on_cpu);
+  const std::string unshared =
+      sharing_refusal(config, options.tp_size, expert_groups, plan.dp_size);
   checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
                  unshared);
   const std::string unstaged = stage_refusal(config, options.pp_size, options.tp_size);
@@ -352,6 +380,8 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .context_length = context_of(checks, options, config),
                        .rope_by_length = options.rope_by_length,
                        .ep_size = expert_groups};
+  if (plan.dp_size > 1)
+    plan.runner.model.feed_forward_ranks = RankShare{machine.rank, options.tp_size};
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;
@@ -361,6 +391,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
       scheduler_options(checks, options, machine.device, plan.context_length(), plan.speculation);
   if (options.pp_size > 1 && unstaged.empty())
     plan.runner.model.layers = layers_of_stage(config.num_layers, plan.stage, options.pp_size);
+  plan.scheduler.dp_size = plan.dp_size;
   plan.runner.limits = limits_of(plan.scheduler, on_cpu);
   plan.runner.kv = kv_policy(options, machine.device);
   plan.runner.graphs = {.enabled = !options.disable_cuda_graph,

@@ -38,11 +38,13 @@ struct ServingPlan {
   SpeculationOptions speculation;
   int num_ranks = 1;      // that share the model, each in a process of its own
   int num_stages = 1;     // of a pipeline, each with an equal number of ranks
+  int dp_size = 1;        // groups of ranks with attention of their own (data parallel)
   int stage = 0;          // of this rank
   bool peer_sums = true;  // GPUs sum in each other's memory where they reach it
 
   const Numerics& numerics() const { return runner.model.numerics; }
-  int num_sharers() const { return num_ranks / num_stages; }  // of a stage's matrices
+  // Ranks that share the attention of a stage, or of a data-parallel group.
+  int num_sharers() const { return num_ranks / num_stages / dp_size; }
   std::int64_t context_length() const { return runner.model.context_length; }
 };
 

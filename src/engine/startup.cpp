@@ -89,6 +89,7 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
 std::string describe_ranks(const ServingPlan& plan, const ModelConfig& config) {
   std::string text =
       fmt::format("{} processes of {} threads", plan.num_ranks, plan.runner.placement.num_threads);
+  if (plan.dp_size > 1) text += fmt::format(", attention in {} groups", plan.dp_size);
   if (plan.runner.model.ep_size > 1)
     text += fmt::format(", experts in {} groups", plan.runner.model.ep_size);
   for (int stage = 0; plan.num_stages > 1 && stage < plan.num_stages; ++stage) {
@@ -187,7 +188,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   std::vector<std::unique_ptr<ModelRunner>> ranks;
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
                                                 std::move(weights), report,
-                                                others ? communicators->links() : PipelineLinks{}));
+                                                others ? communicators->links() : RankLinks{}));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
   fit_context(options, parts->plan);
   // Steps of several ranks are not measured: they get all drafts that there are.
@@ -203,8 +204,9 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
     parts->plan.scheduler.draft_costs = costs;
   }
   parts->communicators = std::move(communicators);
+  const int dp_size = parts->plan.dp_size;
   return std::make_unique<EngineLoop>(
-      std::move(parts), std::make_unique<Executor>(std::move(ranks), 1, std::move(others)));
+      std::move(parts), std::make_unique<Executor>(std::move(ranks), dp_size, std::move(others)));
 }
 
 }  // namespace sluice

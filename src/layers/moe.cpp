@@ -12,6 +12,7 @@
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
+#include "ops/ranks.h"
 #include "tensor/copy.h"
 
 namespace sluice {
@@ -252,9 +253,10 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   stream.pending = true;
 }
 
-FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config,
+FeedForward FeedForward::load(const Weights& own_layer, const ModelConfig& config,
                               const LayerConfig& own, const MoeNames& names, std::string_view mlp,
                               const MlpNames& dense_names) {
+  const Weights layer = own_layer.shared_by_all_ranks();
   FeedForward feed_forward;
   if (own.is_moe)
     feed_forward.moe = Moe::load(layer, config, names);
@@ -262,6 +264,24 @@ FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config,
     feed_forward.dense =
         Mlp::load(layer.sub(mlp), config, config.intermediate_size, config.mlp_bias, dense_names);
   return feed_forward;
+}
+
+void FeedForward::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream,
+                          const DpGroups* dp) const {
+  if (dp == nullptr) return of_rows(ctx, x, stream);
+  Arena::Scope scope(*ctx.arena);
+  const Tensor own = ops::rows_of(ctx, x, input());
+  Context all = ctx;
+  all.communicator = dp->all_ranks;
+  all.rank = dp->all_ranks->rank();
+  const Tensor rows = ctx.arena->take(own.dtype, {dp->num_rows(), own.dim(1)});
+  ops::gather_groups(all, dp->rows, own, rows);
+  ops::Residual sum{.hidden = {},
+                    .branch = ctx.arena->take(DType::kF32, {dp->num_rows(), own.dim(1)}),
+                    .keeps_branch = true};
+  of_rows(all, rows, sum);
+  ops::convert(ctx, sum.branch.rows(dp->first_row(), own.dim(0)), stream.branch);
+  stream.pending = true;
 }
 
 }  // namespace sluice

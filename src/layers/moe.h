@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "attention/dp_groups.h"
 #include "kernels/types/op_params.h"
 #include "layers/mlp.h"
 
@@ -95,8 +96,13 @@ struct FeedForward {
   // The type of x that loses nothing: a router reads float32, a dense MLP what its first product
   // reads.
   DType input() const { return moe ? DType::kF32 : dense->gate_up.input(); }
-  // stream += what x [T, hidden] gives.
-  void forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
+  // stream += what x [T, hidden] gives. With data-parallel attention all ranks share the layer: it
+  // computes the rows of all groups (`dp`; null: there is one).
+  void forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream,
+               const DpGroups* dp = nullptr) const;
+
+ private:
+  void of_rows(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
     if (moe)
       moe->forward(ctx, x, stream);
     else

@@ -69,7 +69,7 @@ class Decoder final : public Model {
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                StageIO& io) override {
-    if (fb.num_tokens == 0 && !ctx.shares_model()) return;
+    if (fb.is_idle() && !ctx.shares_model()) return;
     ends_.begin(ctx, fb, io);
     Arena::Scope scope(*ctx.arena);
     const LastLayer last = ends_.last_layer(ctx, fb, io);
@@ -126,7 +126,7 @@ class Decoder final : public Model {
     if (fb.query_rows.none()) return;
     leave(ctx, layer.attention_out, stream);
     stream.keeps_branch = keeps_branch(layer.mlp_out);
-    layer.feed_forward.forward(ctx, layer.mlp_in.of(ctx, stream), stream);
+    layer.feed_forward.forward(ctx, layer.mlp_in.of(ctx, stream), stream, fb.dp);
     leave(ctx, layer.mlp_out, stream);
   }
 
@@ -145,7 +145,8 @@ class Decoder final : public Model {
         .keeps_branch = true};
     const bool one_norm = !layer.mlp_in.defined();
     layer.feed_forward.forward(
-        ctx, one_norm ? ops::NormedRows(fb.query_rows.of(ctx, x)) : layer.mlp_in.of(ctx, mlp), mlp);
+        ctx, one_norm ? ops::NormedRows(fb.query_rows.of(ctx, x)) : layer.mlp_in.of(ctx, mlp), mlp,
+        fb.dp);
     leave(ctx, layer.mlp_out, mlp);
     ops::add(ctx, stream.branch, mlp.branch, stream.branch);
   }

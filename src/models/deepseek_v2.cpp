@@ -85,7 +85,7 @@ class DeepseekV2 final : public Model, private DraftModel {
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                StageIO& io) override {
-    if (fb.num_tokens == 0 && !ctx.shares_model()) return;
+    if (fb.is_idle() && !ctx.shares_model()) return;
     ends_.begin(ctx, fb, io);
     check(topk_width() == 0 ||
               (io.topk_indices.rank == 2 && io.topk_indices.dim(0) == fb.num_tokens &&
@@ -174,7 +174,7 @@ class DeepseekV2 final : public Model, private DraftModel {
       if (is_last) x = last.enter(ctx, x, DType::kF32, stream);
       layer.attention.forward(ctx, batch, backend, cos_sin, x, io.topk_indices, stream);
       if (batch.query_rows.none()) return;
-      layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+      layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream, fb.dp);
       ends_.keep_aux(ctx, io, i, stream);
     }
     ops::add_branch(ctx, stream);

@@ -89,7 +89,7 @@ class RecurrentDecoder final : public Model {
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                StageIO& io) override {
-    if (fb.num_tokens == 0) return;
+    if (fb.is_idle()) return;
     ends_.begin(ctx, fb, io);
     Arena::Scope scope(*ctx.arena);
     const LastLayer last = ends_.last_layer(ctx, fb, io);
@@ -123,10 +123,10 @@ class RecurrentDecoder final : public Model {
       const ForwardBatch& batch = is_last ? last.batch : fb;
       ops::NormedRows x = layer.mixer_norm.of(ctx, stream);
       if (is_last) x = last.enter(ctx, x, DType::kF32, stream);
-      mix(ctx, batch, backend, cos_sin, layer, x, stream);
+      if (fb.num_tokens > 0) mix(ctx, batch, backend, cos_sin, layer, x, stream);
       if (batch.query_rows.none()) return;
       if (layer.mlp_norm.defined())
-        layer.feed_forward.forward(ctx, layer.mlp_norm.of(ctx, stream), stream);
+        layer.feed_forward.forward(ctx, layer.mlp_norm.of(ctx, stream), stream, fb.dp);
       ends_.keep_aux(ctx, io, i, stream);
     }
     ops::add_branch(ctx, stream);

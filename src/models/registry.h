@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
 #include "layers/weights/numerics.h"
+#include "layers/weights/weights.h"
 #include "models/layer_range.h"
 #include "models/model.h"
 #include "tensor/context.h"
@@ -27,6 +29,8 @@ struct ModelOptions {
   bool rope_by_length = false;      // rotations follow each sequence's length: see layers/rope.h
   bool draft_layer = false;         // load the layer that predicts the token after the next
   int ep_size = 1;                  // groups of ranks, each with whole experts
+  // Who shares the feed-forward layers; nothing: the ranks of ctx.communicator.
+  std::optional<RankShare> feed_forward_ranks = {};
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
   LayerRange layers = {};       // that are loaded: the first has the embedding, the last the head
 };

@@ -1,6 +1,7 @@
 #include "ops/ranks.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/arguments.h"
 #include "ops/dispatch.h"
@@ -21,6 +22,32 @@ void gather_columns(Context& ctx, const Tensor& x, const Tensor& out) {
   by_rank.shape = {size, x.dim(0), x.dim(1)};
   by_rank.stride = {x.dim(1), out.dim(1), 1};
   ctx.communicator->all_gather(x, by_rank);
+}
+
+void gather_groups(Context& ctx, std::span<const std::int64_t> rows, const Tensor& x,
+                   const Tensor& out) {
+  const auto size = static_cast<std::int64_t>(ctx.communicator->size());
+  const auto groups = static_cast<std::int64_t>(rows.size());
+  check(groups > 0 && size % groups == 0, "gather_groups: {} groups of {} ranks", groups, size);
+  const std::int64_t ranks = size / groups, own = rows[static_cast<std::size_t>(ctx.rank / ranks)];
+  const std::int64_t most = *std::ranges::max_element(rows);
+  expect(ctx, "gather_groups x", x, {own, -1}, kWeight);
+  expect(ctx, "gather_groups out", out,
+         {std::accumulate(rows.begin(), rows.end(), std::int64_t{0}), x.dim(1)}, {x.dtype});
+  check(x.dense() && out.dense(), "gather_groups: {} or {} has gaps", x, out);
+  // All ranks post as many rows as the largest group has.
+  Arena::Scope scope(*ctx.arena);
+  const Tensor post = own == most ? x : ctx.arena->take(x.dtype, {most, x.dim(1)});
+  const Tensor posts = ctx.arena->take(x.dtype, {size * most, x.dim(1)});
+  if (!runs(ctx) || most == 0) return;
+  if (own < most) convert(ctx, x, post.rows(0, own));
+  ctx.communicator->all_gather(post, posts);
+  std::int64_t at = 0;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t count = rows[static_cast<std::size_t>(group)];
+    convert(ctx, posts.rows(group * ranks * most, count), out.rows(at, count));
+    at += count;
+  }
 }
 
 void embedding_of_share(Context& ctx, const Tensor& ids, const Weight& table,

@@ -2,6 +2,8 @@
 // (sum_over_ranks in ops/gemm.h).
 #pragma once
 
+#include <span>
+
 #include "kernels/types/weight.h"
 #include "tensor/context.h"
 
@@ -10,6 +12,12 @@ namespace sluice::ops {
 // out := the columns of all ranks side by side, in rank order.
 void gather_columns(Context& ctx, const Tensor& x,  // [M, N] f32, dense
                     const Tensor& out);             // [M, ranks * N] f32, dense
+
+// out := the rows of all groups of ranks, group by group. Consecutive ranks form a group and have
+// the same rows; rows[g] are those of group g.
+void gather_groups(Context& ctx, std::span<const std::int64_t> rows,
+                   const Tensor& x,     // [rows[own group], N] f32 or bf16, dense
+                   const Tensor& out);  // [sum of rows, N], as x
 
 // Token embedding where `table` has the rows [first_row, first_row + V) of a larger one, of which
 // each rank has some: ids outside give zeros, so that the sum over the ranks is the embedding. On a

@@ -35,6 +35,9 @@ class BatchBuffers {
   explicit BatchBuffers(const BatchLimits& limits, Device device = {},
                         const Stream* stream = nullptr);
 
+  // The groups of data-parallel attention, which all views from now on name.
+  void share(const DpGroups& groups) { view_.dp = &groups; }
+
   // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see
   // set_logit_rows.
   const ForwardBatch& fill(const Batch& batch, const RowInfo& info);

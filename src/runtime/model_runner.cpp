@@ -91,11 +91,12 @@ std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
 
 ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config,
                          std::unique_ptr<Rank> rank, std::unique_ptr<Model> model,
-                         const StartupReport& report, const PipelineLinks& links)
+                         const StartupReport& report, const RankLinks& links)
     : options_(options),
       config_(config),
       layers_(options.model.layers.of(config.num_layers)),
       links_(links),
+      dp_(links.dp),
       rank_(std::move(rank)),
       ctx_(rank_->context()),
       stream_(rank_->stream()),
@@ -180,6 +181,7 @@ void ModelRunner::init_memory_pool() {
 
   const Device device = ctx_.device;
   buffers_ = std::make_unique<BatchBuffers>(limits_, device, &stream_);
+  if (dp_.defined()) buffers_->share(dp_);
   arena_ = std::make_unique<Arena>(plan_.activation_bytes, device);
   const std::int64_t hidden_bytes = 4 * limits_.max_tokens * config_.hidden_size;
   const std::int64_t topk_bytes = 4 * limits_.max_tokens * model_->topk_width();
@@ -226,6 +228,7 @@ AttentionOptions ModelRunner::draft_attention_options() const {
 std::int64_t ModelRunner::measure_activations() {
   KVPool one_page(groups_, std::vector<std::int64_t>(groups_.size(), 1), ctx_.device);
   BatchBuffers buffers(limits_, ctx_.device, &stream_);
+  if (dp_.defined()) buffers.share(dp_);
   const auto attention = make_attention_backend(options_.attention,
                                                 attention_shape(config_, options_.model), one_page);
   Arena arena = Arena::measuring(ctx_.device);
@@ -234,6 +237,7 @@ std::int64_t ModelRunner::measure_activations() {
   ctx.dry_run = true;
   for (const bool decode : {false, true}) {
     const ForwardBatch& fb = buffers.fill_largest(decode, options_.model.context_length);
+    dp_.assume_equal(fb.num_tokens);
     attention->plan(ctx, fb);
     StageIO io;
     io.layer_begin = layers_.begin;
@@ -258,7 +262,7 @@ std::int64_t ModelRunner::measure_activations() {
     some.logit_rows = fb.logit_rows.rows(0, std::min(fb.logit_rows.dim(0), fb.num_tokens - 1));
     io.logits = io.logits.rows(0, some.logit_rows.dim(0));
     io.only_logits = true;
-    model_->forward(ctx, some, *attention, io);
+    if (!dp_.defined()) model_->forward(ctx, some, *attention, io);
     if (draft != nullptr) measure_draft(ctx, some, one_page, *attention);
   }
   return arena.peak_bytes();
@@ -377,10 +381,14 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
     sampler_->run_nothing(ctx_, buffers_->sampling());
 }
 
-Pending ModelRunner::launch(const Batch& batch) {
+Pending ModelRunner::launch(const Batch& batch, std::span<const std::int32_t> rows_of_groups) {
   make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
   StreamEvent& passed = passed_[turn_];
   if (!is_last_stage()) passed.wait();  // the step before the last one has left the buffers
+  if (rows_of_groups.empty())
+    dp_.assume_equal(batch.num_tokens());
+  else if (dp_.defined())
+    dp_.rows.assign(rows_of_groups.begin(), rows_of_groups.end());
   copy_pages(batch);
   Pending pending{.batch = &batch, .sampling = {}};
   if (is_last_stage()) pending.sampling = sampler_->begin(batch);
@@ -407,13 +415,14 @@ Pending ModelRunner::launch(const Batch& batch) {
   } else {
     const ForwardBatch& fb = buffers_->fill(rows, info);
     // Of several ranks an idle one makes the collectives of the others.
-    if (fb.num_tokens > 0 || ctx_.shares_model()) {
+    if (fb.num_tokens > 0 || takes_part()) {
       attention_->plan(ctx_, fb);
       pending.filled = std::chrono::steady_clock::now();
-      // Else the head runs again for other rows (sample()), and needs them all.
+      // Else the head runs again for other rows (sample()), and needs them all. Groups know the
+      // tokens of each other, and not the rows of logits.
       const bool whole_logits =
           static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows &&
-          batch.pooled_rows.empty();
+          batch.pooled_rows.empty() && !dp_.defined();
       receive_rows(batch.num_tokens());
       run_step(fb, has_edits, false, whole_logits);
     }

@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,8 @@
 #include "runtime/decode_graphs.h"
 #include "runtime/draft_runner.h"
 #include "runtime/memory_plan.h"
-#include "runtime/pipeline_links.h"
 #include "runtime/rank.h"
+#include "runtime/rank_links.h"
 #include "runtime/row_batch.h"
 #include "runtime/runner_options.h"
 #include "sampling/sampler.h"
@@ -68,14 +69,15 @@ class ModelRunner {
  public:
   // What is slow or may fail for lack of memory happens here, in SGLang's order: memory pools,
   // sampler, attention back end, warm-up, graphs. Throws Error: no resources. `config` must
-  // outlive the runner. `links`: of a stage of a pipeline, where all ranks make their runners
-  // together.
+  // outlive the runner. `links`: of a stage of a pipeline or a group of data-parallel
+  // attention, where all ranks make their runners together.
   ModelRunner(const RunnerOptions& options, const ModelConfig& config, std::unique_ptr<Rank> rank,
               std::unique_ptr<Model> model, const StartupReport& report,
-              const PipelineLinks& links = {});
+              const RankLinks& links = {});
 
-  // Runs the copies and the forward of a batch. An IDLE batch is allowed.
-  Pending launch(const Batch& batch);
+  // Runs the copies and the forward of a batch. An IDLE batch is allowed. `rows_of_groups`:
+  // Step::global_tokens; empty: all groups of data-parallel attention have as many as the batch.
+  Pending launch(const Batch& batch, std::span<const std::int32_t> rows_of_groups = {});
   // Reads the logits: tokens and log-probabilities. `inputs` are what came since the launch.
   void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);
@@ -113,6 +115,8 @@ class ModelRunner {
   void measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
                      AttentionBackend& of_model);
   void copy_pages(const Batch& batch);
+  // What all ranks compute of a step, although it is none of their own.
+  bool takes_part() const { return ctx_.shares_model() || dp_.defined(); }
   // Of a pipeline: the first `count` rows from the stage before this one, and to the next one.
   void receive_rows(std::int64_t count);
   void send_rows(std::int64_t count);
@@ -128,7 +132,8 @@ class ModelRunner {
   const RunnerOptions options_;
   const ModelConfig& config_;
   const LayerRange layers_;  // that the model has
-  const PipelineLinks links_;
+  const RankLinks links_;
+  DpGroups dp_;                        // with the rows of the step that was launched last
   bool is_linked_ = false;             // not while the runner is made
   std::array<StreamEvent, 2> passed_;  // behind the steps of a stage that does not sample, in turn
   std::size_t turn_ = 0;

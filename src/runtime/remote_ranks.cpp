@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "batch/result_message.h"
 #include "batch/step_message.h"
 
 namespace sluice {
@@ -27,9 +28,10 @@ std::uint64_t hash_result(const BatchResult& result) {
 
 }  // namespace
 
-RemoteRanks::RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_samplers)
+RemoteRanks::RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_samplers, int dp_size)
     : processes_(std::move(processes)),
       num_samplers_(num_samplers > 0 ? num_samplers : processes_->size()),
+      dp_size_(dp_size),
       num_compared_(static_cast<std::size_t>(num_samplers_) - 1) {}
 
 void RemoteRanks::send(int rank, RankMessage kind, std::span<const std::byte> bytes) {
@@ -58,9 +60,25 @@ void RemoteRanks::sample(std::uint64_t step_id, const std::vector<SampleInputs>&
   send_to(num_samplers_, RankMessage::kSample);
 }
 
-void RemoteRanks::collected(const BatchResult& result) {
+BatchResult RemoteRanks::result_of(int group, std::uint64_t step_id) {
+  Message message;
+  if (!processes_->socket(group * (num_samplers_ / dp_size_)).receive(message, kSpinUs)) {
+    const RankFailure why = processes_->failure_soon();
+    throw Error(why.kind, why.text);
+  }
+  ByteReader in(message.bytes);
+  const auto id = in.value<std::uint64_t>();
+  BatchResult result = read_result(in);
+  in.expect_end();
+  check(message.kind == static_cast<std::uint32_t>(RankMessage::kResult) && id == step_id,
+        "group {} sent what it chose in step {} instead of step {}", group, id, step_id);
+  return result;
+}
+
+void RemoteRanks::collected(const std::vector<BatchResult>& results) {
   region().check();  // else the result may be made of what a dead rank left
-  chosen_.push_back(hash_result(result));
+  std::vector<std::uint64_t>& hashes = chosen_.emplace_back();
+  for (const BatchResult& result : results) hashes.push_back(hash_result(result));
   ++num_chosen_;
   check(chosen_.size() < SharedRegion::kKeptResults, "a rank is {} steps behind", chosen_.size());
   const auto first = num_chosen_ - static_cast<std::uint32_t>(chosen_.size());
@@ -71,8 +89,10 @@ void RemoteRanks::collected(const BatchResult& result) {
     for (; next < num_chosen_; ++next) {
       const std::optional<std::uint64_t> theirs = region().result(rank, next);
       if (!theirs) break;
-      if (*theirs != chosen_[next - first])
-        give_up(fmt::format("ranks 0 and {} chose different tokens", rank));
+      const int group = group_of(rank);
+      if (*theirs != chosen_[next - first][static_cast<std::size_t>(group)])
+        give_up(fmt::format("ranks {} and {} chose different tokens",
+                            group * (num_samplers_ / dp_size_), rank));
     }
     slowest = std::min(slowest, next);
   }
@@ -90,19 +110,27 @@ std::string RemoteRanks::failure() const {
   return why ? why->text : "";
 }
 
-void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunner& runner,
-               int depth) {
+void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty,
+               ModelRunner& runner) {
   struct Flight {
     std::unique_ptr<Step> step;  // Pending points into it
     Pending pending;
   };
   std::deque<Flight> flights;
+  const auto group = static_cast<std::size_t>(duty.group);
+  ByteWriter answer;
   std::uint32_t num_results = 0;
   const auto sample = [&](const SampleInputs& inputs) {
     runner.sample(flights.back().pending, inputs);
-    while (static_cast<int>(flights.size()) >= depth) {
+    while (static_cast<int>(flights.size()) >= duty.depth) {
       const BatchResult result = runner.collect(std::move(flights.front().pending));
-      region.put_result(rank, num_results++, hash_result(result));
+      region.put_result(duty.rank, num_results++, hash_result(result));
+      if (duty.sends_results) {
+        answer.clear();
+        answer.value(flights.front().step->id);
+        write_result(result, answer);
+        if (!socket.send(static_cast<std::uint32_t>(RankMessage::kResult), answer.bytes())) return;
+      }
       flights.pop_front();
     }
   };
@@ -113,9 +141,9 @@ void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunne
     if (message.kind == static_cast<std::uint32_t>(RankMessage::kStep)) {
       auto step = std::make_unique<Step>(read_step(in));
       in.expect_end();
-      check(step->dp.size() == 1 && hash_step(*step) == step->hash,
+      check(group < step->dp.size() && hash_step(*step) == step->hash,
             "step {} reached the rank with other contents than it was planned with", step->id);
-      Pending pending = runner.launch(step->dp.front());
+      Pending pending = runner.launch(step->dp[group], step->global_tokens);
       if (!runner.is_last_stage()) continue;
       const bool waits = wants_masks(*step);
       flights.push_back({.step = std::move(step), .pending = std::move(pending)});
@@ -124,9 +152,9 @@ void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunne
       const auto id = in.value<std::uint64_t>();
       const std::vector<SampleInputs> inputs = read_sample_inputs(in);
       in.expect_end();
-      check(!flights.empty() && flights.back().step->id == id && inputs.size() == 1,
+      check(!flights.empty() && flights.back().step->id == id && group < inputs.size(),
             "step {} is sampled, which was not launched last", id);
-      sample(inputs.front());
+      sample(inputs[group]);
     } else {
       fail(ErrorKind::kFatal, "a rank was sent a message of kind {}", message.kind);
     }

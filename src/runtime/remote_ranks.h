@@ -4,12 +4,16 @@
 //   RemoteRanks others(std::move(processes));   // the first rank's process
 //   others.launch(step);
 //   others.sample(step.id, inputs);
-//   others.collected(result);                   // compares what the ranks chose
+//   BatchResult result = others.result_of(1, step.id);   // of another group
+//   others.collected(results);                  // compares what the ranks chose
 //
-//   run_steps(socket, region, rank, runner, depth);   // a rank's process, until the socket closes
+//   run_steps(socket, region, duty, runner);   // a rank's process, until the socket closes
 //
 // The plan of a step is made once. A rank computes its hash anew and compares. A step without masks
 // is sampled by a rank as soon as its forward is done.
+//
+// With data-parallel attention consecutive ranks form a group, whose batch they compute. The first
+// of a group sends what they chose (batch/result_message.h).
 //
 // Ranks of a pipeline are counted from the last stage to the first one: the first rank samples, and
 // the others of its stage with it. The ranks of other stages get the steps alone.
@@ -33,12 +37,13 @@
 
 namespace sluice {
 
-enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample };
+enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample, kResult };
 
 class RemoteRanks {
  public:
-  // `num_samplers`: ranks that sample, with the first one; 0: all.
-  explicit RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_samplers = 0);
+  // `num_samplers`: ranks that sample, with the first one; 0: all. `dp_size`: groups of them.
+  explicit RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_samplers = 0,
+                       int dp_size = 1);
 
   int num_ranks() const { return processes_->size() - 1; }
   bool are_stages() const { return num_samplers_ < processes_->size(); }
@@ -48,9 +53,11 @@ class RemoteRanks {
   void greet(int rank, std::span<const std::byte> bytes) { send(rank, RankMessage::kHello, bytes); }
   void launch(const Step& step);
   void sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs);
-  // What the first rank chose in the oldest step that was not given yet. A rank may be a step
-  // behind; its choice is then compared at a later call.
-  void collected(const BatchResult& result);
+  // What group `group`, not the first, chose in the oldest step that was not asked for yet.
+  BatchResult result_of(int group, std::uint64_t step_id);
+  // What each group chose in the oldest step that was not given yet. A rank may be a step behind;
+  // its choice is then compared at a later call.
+  void collected(const std::vector<BatchResult>& results);
   // Ends the ranks: a step cannot go on without one of them. Throws the first failure.
   [[noreturn]] void give_up(const std::string& why);
   // Why steps fail for good; empty while all ranks are there.
@@ -61,17 +68,25 @@ class RemoteRanks {
   // To ranks [1, end).
   void send_to(int end, RankMessage kind);
 
+  int group_of(int rank) const { return rank / (num_samplers_ / dp_size_); }
+
   const std::unique_ptr<RankProcesses> processes_;
-  const int num_samplers_;
+  const int num_samplers_, dp_size_;
   ByteWriter message_;
-  std::vector<std::uint32_t> num_compared_;  // [ranks that sample, beside the first]
-  std::deque<std::uint64_t> chosen_;         // hashes of the first rank's results
-  std::uint32_t num_chosen_ = 0;             // with those that are no longer in chosen_
+  std::vector<std::uint32_t> num_compared_;        // [ranks that sample, beside the first]
+  std::deque<std::vector<std::uint64_t>> chosen_;  // hashes of results, by group
+  std::uint32_t num_chosen_ = 0;                   // with those that are no longer in chosen_
 };
 
-// `depth`: steps that a rank that samples may have launched and not collected. Throws what a step
-// throws.
-void run_steps(MessageSocket& socket, SharedRegion& region, int rank, ModelRunner& runner,
-               int depth);
+// What a rank does with steps.
+struct RankDuty {
+  int rank = 0;
+  int depth = 1;  // steps that a rank that samples may have launched and not collected
+  int group = 0;  // of data-parallel attention
+  bool sends_results = false;
+};
+// Throws what a step throws.
+void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty,
+               ModelRunner& runner);
 
 }  // namespace sluice

@@ -130,9 +130,14 @@ Result<Ok> Scheduler::add(QueuedRequest request) {
 
   auto state = std::make_unique<RequestState>();
   state->arrival = table_->next_arrival++;
-  state->load = prompt + request.max_new_tokens;
-  auto least =
-      std::ranges::min_element(groups_, {}, [](const auto& group) { return group->load(); });
+  // A prefix that a group has in its cache is no work there, and work in another group.
+  const auto cached = [&](const auto& group) {
+    const bool looks = groups_.size() > 1 && !options_.disable_radix_cache;
+    return looks ? group->look_up_prefix(request).usable_tokens : 0;
+  };
+  auto least = std::ranges::min_element(
+      groups_, {}, [&](const auto& group) { return group->load() - cached(group); });
+  state->load = prompt + request.max_new_tokens - cached(*least);
   state->dp = static_cast<int>(least - groups_.begin());
   state->request = std::move(request);
   const QueuedRequest& kept = state->request;

@@ -64,8 +64,13 @@ class Server:
         # SLUICE_TEST_DEVICE=cuda runs these tests on a GPU.
         device = os.environ.get("SLUICE_TEST_DEVICE")
         given = [] if device is None or "--device" in flags else ["--device", device]
-        args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *given, *map(str, flags)]
-        self.process = subprocess.Popen(args, stdout=self._log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+        self._args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *given, *map(str, flags)]
+        self._env = {**os.environ, **(env or {})}
+        self.start(ready_timeout)
+
+    def start(self, ready_timeout=120):
+        """Starts the process, also anew on the same port after it has ended."""
+        self.process = subprocess.Popen(self._args, stdout=self._log, stderr=subprocess.STDOUT, env=self._env)
         self._wait_until_ready(ready_timeout)
 
     def _log_tail(self):

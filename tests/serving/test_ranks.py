@@ -15,6 +15,7 @@ from test_disconnects import long_body, start_stream
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
 RANKS = ("--tp-size", "2")
 STAGES = ("--pp-size", "2")
+GROUPS = ("--dp-size", "2", "--enable-dp-attention")
 
 
 def ranks_of(server):
@@ -35,11 +36,14 @@ def is_running(pid):
         return False
 
 
-@pytest.fixture(scope="module", params=[RANKS, STAGES, RANKS + STAGES], ids=["ranks", "stages", "both"])
+@pytest.fixture(scope="module", params=[(RANKS, 2), (STAGES, 2), (RANKS + STAGES, 4), (RANKS + GROUPS, 2),
+                                        (("--tp-size", "4", *GROUPS), 4)],
+                ids=["ranks", "stages", "both", "groups", "ranks of groups"])
 def two(tmp_path_factory, request):
+    flags, num_processes = request.param
     log = tmp_path_factory.mktemp("ranks") / "server.log"
-    with Server(TINY, *FLAGS, *request.param, log=log) as server:
-        server.num_processes = 2 ** (len(request.param) // 2)
+    with Server(TINY, *FLAGS, *flags, log=log) as server:
+        server.num_processes = num_processes
         yield server
 
 
@@ -150,6 +154,50 @@ def test_options_of_the_server_reach_every_stage(model, flags):
     assert run(2) == run(1)
 
 
+# Groups are chosen by load and prefix, so the rows that a product has together differ from those of one rank: on a CPU
+# that changes no bit.
+@pytest.mark.parametrize("model, flags, equal", [
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM"), True),
+    ("sluice-tiny", ("--quantization", "int8"), False),
+    ("sluice-tiny", ("--dtype", "bfloat16"), False),
+    ("sluice-tiny", ("--enable-expert-parallel",), True),
+    ("qwen3", ("--kv-cache-dtype", "fp8_e4m3"), True),
+    ("glm-moe-dsa", (), True),
+])
+def test_options_of_the_server_reach_every_group(model, flags, equal):
+    directory = TINY if model == TINY.name else GOLDEN / "models" / model
+    ids = ",".join(str(50 + i % 7) for i in range(40))
+
+    def run(*more):
+        done = sluice("generate", "--model", directory, "--tokenizer-path", TINY, "--input-ids", ids, "--max-new-tokens",
+                      "24", "--temperature", "0", *FLAGS, *(f for f in flags if more or f != "--enable-expert-parallel"), *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    if equal:
+        assert run(*RANKS, *GROUPS) == run()
+    else:
+        assert run(*RANKS, *GROUPS)
+
+
+def test_a_conversation_returns_to_the_group_that_has_its_prefix(tmp_path):
+    with Server(TINY, *FLAGS, *RANKS, *GROUPS, log=tmp_path / "log") as server:
+        for turn in range(4):
+            replies = []
+
+            def one(i):
+                ids = [40 + (7 * i + j) % 90 for j in range(640 + 64 * turn)]
+                body = {"input_ids": ids, "sampling_params": {"max_new_tokens": 4, "temperature": 0}}
+                replies.append(server.post("/generate", body).json()["meta_info"]["cached_tokens"])
+
+            threads = [threading.Thread(target=one, args=(i,)) for i in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert replies == [640 + 64 * (turn - 1) if turn > 0 else 0] * 4, turn
+
+
 def test_a_long_prompt_beside_others_goes_through_stages_in_chunks(tmp_path, tiny):
     flags = (*FLAGS, *STAGES, "--chunked-prefill-size", "16", "--max-running-requests", "3")
     with Server(TINY, *flags, log=tmp_path / "log") as server:
@@ -206,7 +254,7 @@ def end_in_the_middle(tmp_path, sign, flags):
     return [(when - begin, text) for when, text in ends], end - begin
 
 
-@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+@pytest.mark.parametrize("flags", [RANKS, STAGES, RANKS + GROUPS], ids=["ranks", "stages", "groups"])
 def test_a_killed_rank_ends_streams_with_an_error_and_the_server(tmp_path, flags):
     ends, seconds = end_in_the_middle(tmp_path, signal.SIGKILL, flags)
     assert seconds < 10
@@ -216,7 +264,7 @@ def test_a_killed_rank_ends_streams_with_an_error_and_the_server(tmp_path, flags
     assert "killed by signal 9" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+@pytest.mark.parametrize("flags", [RANKS, STAGES, RANKS + GROUPS], ids=["ranks", "stages", "groups"])
 def test_a_stopped_rank_counts_as_hung(tmp_path, flags):
     ends, seconds = end_in_the_middle(tmp_path, signal.SIGSTOP, flags)
     assert seconds < 20
@@ -226,7 +274,7 @@ def test_a_stopped_rank_counts_as_hung(tmp_path, flags):
     assert "no sign of life" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+@pytest.mark.parametrize("flags", [RANKS, STAGES, RANKS + GROUPS], ids=["ranks", "stages", "groups"])
 def test_a_rank_that_dies_without_work_makes_the_server_unready(tmp_path, flags):
     server = Server(TINY, *FLAGS, *flags, log=tmp_path / "log", exit_status=4)
     ranks = ranks_of(server)
@@ -251,7 +299,7 @@ def test_no_rank_outlives_a_killed_server(tmp_path):
     server.stop()
 
 
-@pytest.mark.parametrize("flags", [RANKS, STAGES], ids=["ranks", "stages"])
+@pytest.mark.parametrize("flags", [RANKS, STAGES, RANKS + GROUPS], ids=["ranks", "stages", "groups"])
 def test_signals_of_a_terminal_drain_the_server_with_its_ranks(tmp_path, flags):
     server = Server(TINY, *FLAGS, *flags, log=tmp_path / "log")
     ranks = ranks_of(server)
@@ -289,6 +337,11 @@ def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     (TINY, ("--pp-size", "2", "--tp-size", "64"), "--tp-size"),
     (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with NGRAM"),
     (TINY, ("--pp-max-micro-batch-size", "4"), "add --pp-size"),
+    (TINY, ("--tp-size", "2", "--dp-size", "2"), "with --enable-dp-attention"),
+    (TINY, ("--enable-dp-attention",), "add --dp-size"),
+    (TINY, (*GROUPS,), "--tp-size 2 would do"),
+    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with NGRAM"),
+    (TINY, (*RANKS, *GROUPS, *STAGES), "exclude each other"),
 ])
 def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):
     begin = time.monotonic()

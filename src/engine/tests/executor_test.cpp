@@ -30,6 +30,8 @@ std::string directory_of(const std::string& model) {
 
 struct RanksOfModel {
   int sharers = 1, stages = 1;
+  int groups = 1;         // of data-parallel attention, each of `sharers` ranks
+  int expert_groups = 1;  // of all ranks
 };
 
 // A world of dp_size groups of tp_size ranks each, with a scheduler in front.
@@ -46,7 +48,10 @@ class World {
     options.chunked_prefill_size = 16;
     options.max_total_tokens = 1024;
     options.threads = 1;
-    options.tp_size = wanted.sharers;
+    options.tp_size = wanted.sharers * wanted.groups;
+    options.dp_size = wanted.groups;
+    options.enable_dp_attention = wanted.groups > 1;
+    options.ep_size = wanted.expert_groups;
     options.pp_size = wanted.stages;
     const Machine machine = read_machine(Device{});
     const ServingPlan plan = resolve_or_throw(options, config_, machine);
@@ -62,7 +67,7 @@ class World {
     ranks.push_back(std::make_unique<ModelRunner>(plan.runner, config_, std::move(rank),
                                                   std::move(loaded), quiet, shared_->links()));
     max_in_flight_ = plan.scheduler.max_steps_in_flight;
-    start(std::move(ranks), 1, std::move(others));
+    start(std::move(ranks), wanted.groups, std::move(others));
   }
   World(const std::string& model, int dp_size, int tp_size)
       : config_(load_model_config(directory_of(model))) {
@@ -219,6 +224,32 @@ TEST_P(Ranks, StagesOfSeveralRanksGiveTheTokensOfOne) {
   World one(GetParam(), 1, 1), four(GetParam(), {.sharers = 2, .stages = 2});
   EXPECT_EQ(four.run(kPrompts), one.run(kPrompts));
   EXPECT_EQ(four.failure(), "");
+}
+
+TEST_P(Ranks, DataParallelAttentionGivesTheTokensOfOneAlsoWhereGroupsAreIdle) {
+  World one(GetParam(), 1, 1), two(GetParam(), {.groups = 2});
+  EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
+  EXPECT_GT(two.num_idle, 0) << "two groups and three prompts end at different steps";
+  EXPECT_EQ(two.failure(), "");
+}
+
+TEST_P(Ranks, GroupsOfAttentionAreOfSeveralRanks) {
+  World one(GetParam(), 1, 1), four(GetParam(), {.sharers = 2, .groups = 2});
+  EXPECT_EQ(four.run(kPrompts), one.run(kPrompts));
+  EXPECT_EQ(four.failure(), "");
+}
+
+TEST_P(Ranks, GroupsOfAttentionShareWholeExperts) {
+  if (GetParam() == "qwen3") return;  // has no experts
+  World one(GetParam(), 1, 1), two(GetParam(), {.groups = 2, .expert_groups = 2});
+  EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
+}
+
+TEST_P(Ranks, AKilledGroupEndsTheStepsOfAll) {
+  World two(GetParam(), {.groups = 2});
+  ASSERT_EQ(kill(two.processes().pid(1), SIGKILL), 0);
+  EXPECT_THROW(two.run(kPrompts), Error);
+  EXPECT_NE(two.failure().find("rank 1 (process "), std::string::npos) << two.failure();
 }
 
 TEST_P(Ranks, AKilledStageEndsTheStepsOfAll) {

@@ -49,6 +49,21 @@ TEST(RankChoice, CountsExpertsAndLatents) {
   EXPECT_NE(sharing_refusal(config, 2).find("33 columns of an expert"), std::string::npos);
 }
 
+TEST(RankChoice, GroupsOfAttentionDivideTheRanksAndNotTheHeads) {
+  ModelConfig config = config_of("qwen3");
+  config.num_heads = config.num_kv_heads = 6;
+  config.intermediate_size = 96;
+  EXPECT_NE(sharing_refusal(config, 4), "");
+  EXPECT_EQ(sharing_refusal(config, 4, 1, 4), "") << "each rank has all heads";
+  EXPECT_EQ(sharing_refusal(config, 4, 1, 2), "");
+  EXPECT_EQ(dp_refusal(config, 4, 2), "");
+  EXPECT_EQ(dp_refusal(config, 4, 3),
+            "--tp-size is 4, the number of all ranks, which 3 groups cannot share equally; "
+            "--dp-size 2, 4 would do");
+  EXPECT_EQ(dp_refusal(config, 1, 2),
+            "--tp-size is 1, the number of all ranks; --tp-size 2 would do");
+}
+
 TEST(RankChoice, DealsWholeExperts) {
   ModelConfig config = config_of("mixtral");
   config.moe->num_experts = 6;

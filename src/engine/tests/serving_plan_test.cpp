@@ -234,6 +234,37 @@ TEST(ServingPlan, AStageHasItsLayersAndItsPartOfTheMachine) {
   EXPECT_EQ(resolve_or_throw({}, config, cpu()).runner.model.layers.end, -1);
 }
 
+TEST(ServingPlan, GroupsOfAttentionHaveRanksThatShareTheRest) {
+  const ModelConfig config = config_of("qwen3-8b");
+  const Options options = with({{"tp", "4"}, {"dp", "2"}, {"enable-dp-attention", "true"}});
+  Machine machine = cpu();
+  machine.rank = 3;
+  const ServingPlan plan = resolve_or_throw(options, config, machine);
+  EXPECT_EQ(plan.num_ranks, 4);
+  EXPECT_EQ(plan.dp_size, 2);
+  EXPECT_EQ(plan.num_sharers(), 2);
+  EXPECT_EQ(plan.scheduler.dp_size, 2);
+  ASSERT_TRUE(plan.runner.model.feed_forward_ranks.has_value());
+  EXPECT_EQ(plan.runner.model.feed_forward_ranks->rank, 3);
+  EXPECT_EQ(plan.runner.model.feed_forward_ranks->size, 4);
+  const auto said = [&](const Options& of) {
+    const Result<ServingPlan> result = resolve(of, config, cpu());
+    return result.ok() ? "" : result.fault().message;
+  };
+  EXPECT_NE(said(with({{"tp", "2"}, {"dp", "2"}}))
+                .find("with --enable-dp-attention; whole replicas "
+                      "are 2 servers behind a router"),
+            std::string::npos);
+  EXPECT_EQ(said(with({{"tp", "2"}, {"enable-dp-attention", "true"}})),
+            "--enable-dp-attention needs groups of ranks; add --dp-size");
+  EXPECT_NE(said(with({{"dp", "2"}, {"enable-dp-attention", "true"}})).find("--tp-size 2 would do"),
+            std::string::npos);
+  EXPECT_NE(
+      said(with({{"tp", "2"}, {"dp", "2"}, {"pp-size", "2"}, {"enable-dp-attention", "true"}}))
+          .find("--dp-size 2 and --pp-size 2 exclude each other"),
+      std::string::npos);
+}
+
 TEST(ServingPlan, PrefillTokensHaveTwoBounds) {
   const ModelConfig config = config_of("qwen3-8b");
   const auto plan = [&](const char* chunk, const char* prefill) {

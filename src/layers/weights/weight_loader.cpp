@@ -38,10 +38,8 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
   reads_mapped(on_cpu && __builtin_cpu_is("intel"));
   prefault(on_cpu && HugePageArena::is_worthwhile() &&
            (ctx.pool == nullptr || ctx.pool->size() <= kMaxPrefaultThreads));
-  if (ctx.communicator != nullptr) {
-    tp_rank_ = ctx.communicator->rank();
-    tp_size_ = ctx.communicator->size();
-  }
+  if (ctx.communicator != nullptr)
+    ranks_ = all_ranks_ = {ctx.communicator->rank(), ctx.communicator->size()};
 }
 
 Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread) {

@@ -75,11 +75,11 @@ Tensor WeightStore::take(const std::shared_ptr<HugePageArena>& memory, DType dty
 
 Weights Weights::sub(std::string_view name) const {
   if (name.empty()) return *this;
-  return Weights(loader_, prefix_ + std::string(name) + '.');
+  return Weights(loader_, prefix_ + std::string(name) + '.', of_all_);
 }
 
 Weights Weights::sub(std::string_view name, int index) const {
-  return Weights(loader_, fmt::format("{}{}.{}.", prefix_, name, index));
+  return Weights(loader_, fmt::format("{}{}.{}.", prefix_, name, index), of_all_);
 }
 
 bool Weights::has(std::string_view name, bool by_config) const {
@@ -94,8 +94,11 @@ std::string Weights::path(std::string_view name) const {
 const Numerics& Weights::numerics() const {
   return loader_->numerics_;
 }
-int Weights::tp_size() const {
-  return loader_->tp_size_;
+Weights Weights::shared_by_all_ranks() const {
+  return Weights(loader_, prefix_, true);
+}
+const RankShare& Weights::ranks() const {
+  return of_all_ ? loader_->all_ranks_ : loader_->ranks_;
 }
 Device Weights::device() const {
   return loader_->device();
@@ -105,10 +108,10 @@ void Weights::leave_out() const {
 }
 
 AxisRange Weights::share(std::int64_t extent, std::string_view what) const {
-  const int size = loader_->tp_size_;
+  const auto [rank, size] = ranks();
   require(extent % size == 0, "{}: {} rows or columns cannot be shared equally by {} ranks",
           path(what), extent, size);
-  return {extent / size * loader_->tp_rank_, extent / size};
+  return {extent / size * rank, extent / size};
 }
 
 ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, int num_ranks,
@@ -124,13 +127,14 @@ ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, i
 }
 
 ExpertShare Weights::share_experts(std::int64_t experts, std::int64_t width) const {
-  const int groups = loader_->expert_groups_, size = loader_->tp_size_;
+  const int groups = loader_->expert_groups_;
+  const auto [rank, size] = ranks();
   require(size % groups == 0 && groups <= experts, "{}: {} experts in {} groups of {} ranks",
           path("experts"), experts, groups, size);
   require(width % (size / groups) == 0,
           "{}: {} columns of an expert cannot be shared equally by {} ranks", path("experts"),
           width, size / groups);
-  return expert_share(experts, width, loader_->tp_rank_, size, groups);
+  return expert_share(experts, width, rank, size, groups);
 }
 
 void Weights::leave(std::string_view name) const {
@@ -423,7 +427,7 @@ Tensor Weights::bias(const WeightParts& parts, Shard shard) const {
   for (const WeightPart& part : parts) {
     const std::string name = std::string(part.name) + ".bias";
     const AxisRange range = rows_of(part, shard);
-    if (shard == Shard::kRow && loader_->tp_rank_ != 0)
+    if (shard == Shard::kRow && ranks().rank != 0)
       loader_->used_.insert(path(name));
     else
       fill(fused.rows(row, range.count), name, {part.stored_rows()}, {range}, WeightInit::kZeros);

@@ -94,6 +94,12 @@ struct ExpertShare {
 ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, int num_ranks,
                          int groups);
 
+// One of the ranks that have equal shares.
+struct RankShare {
+  int rank = 0;
+  int size = 1;
+};
+
 class WeightLoader;
 class WeightStaging;
 struct WeightTask;
@@ -110,7 +116,10 @@ class Weights {
   // The full name, for messages.
   std::string path(std::string_view name) const;
   const Numerics& numerics() const;
-  int tp_size() const;
+  int tp_size() const { return ranks().size; }
+  // The same place, of which all ranks have a share, also those of other groups of data-parallel
+  // attention.
+  Weights shared_by_all_ranks() const;
   Device device() const;
   // Says that another rank has all tensors here, in finish().
   void leave_out() const;
@@ -178,10 +187,13 @@ class Weights {
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                  std::int64_t columns, AxisRange rows, AxisRange column_range) const;
-  Weights(WeightLoader* loader, std::string prefix) : loader_(loader), prefix_(std::move(prefix)) {}
+  Weights(WeightLoader* loader, std::string prefix, bool of_all = false)
+      : loader_(loader), prefix_(std::move(prefix)), of_all_(of_all) {}
+  const RankShare& ranks() const;
 
   WeightLoader* loader_;
   std::string prefix_;  // ends in '.', or empty
+  bool of_all_;         // all ranks have a share; else those of a group
 };
 
 // A tensor (or box) that is still to be read.
@@ -215,6 +227,8 @@ class WeightLoader {
   Device device() const { return ctx_.device; }
   // Experts are dealt over `groups` groups of ranks (ExpertShare), which divide the ranks.
   void share_experts(int groups) { expert_groups_ = groups; }
+  // Feed-forward layers are shared by these ranks, and all others by those of ctx.communicator.
+  void share_feed_forward(const RankShare& ranks) { all_ranks_ = ranks; }
   // Whether what is repacked comes straight out of the page cache (WeightSource::lend), and not out
   // of a copy that stays in the processor's. So it is on Intel's servers, where it is a fifth
   // faster; on AMD's it is a quarter slower (docs/benchmarks/intel-amx.md).
@@ -245,8 +259,7 @@ class WeightLoader {
   Numerics numerics_;
   DType stored_dtype_;  // type of random weights, which have no file
   Context& ctx_;
-  int tp_rank_ = 0;
-  int tp_size_ = 1;
+  RankShare ranks_, all_ranks_;
   int expert_groups_ = 1;
   bool reads_mapped_ = false;
   bool prefaults_ = false;
