@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -11,7 +12,6 @@
 namespace sluice {
 namespace {
 
-// Builds a Json from parser events with an explicit stack of open containers.
 // Reads a text with an explicit stack of open containers.
 class Parser {
  public:
@@ -155,23 +155,37 @@ class Parser {
     return add(Json(value));
   }
 
+  // Nothing that stands in a string is longer than what is written for it in JSON.
   bool string(std::string& out) {
     ++pos_;
+    const std::size_t begin = pos_;
+    out.resize(end_of_string() - begin);
+    char* to = out.data();
     for (;;) {
-      const std::size_t begin = pos_;
-      while (pos_ < text_.size() && is_plain(text_[pos_])) ++pos_;
-      out += text_.substr(begin, pos_ - begin);
+      copy_plain(to);
       if (pos_ >= text_.size()) return invalid();
       const char c = text_[pos_];
       if (c == '"') {
         ++pos_;
+        out.resize(static_cast<std::size_t>(to - out.data()));
         return true;
       }
       if (c == '\\') {
-        if (!escape(out)) return false;
-      } else if (static_cast<unsigned char>(c) < 0x20 || !encoded(out)) {
+        if (!escape(to)) return false;
+      } else if (static_cast<unsigned char>(c) < 0x20 || !encoded(to)) {
         return invalid();
       }
+    }
+  }
+
+  // The place of the quote that closes the string at the current byte, or of the text's end.
+  std::size_t end_of_string() const {
+    for (std::size_t quote = pos_;; ++quote) {
+      quote = text_.find('"', quote);
+      if (quote == std::string_view::npos) return text_.size();
+      std::size_t unescaped = quote;  // from here to the quote all are backslashes
+      while (unescaped > pos_ && text_[unescaped - 1] == '\\') --unescaped;
+      if ((quote - unescaped) % 2 == 0) return quote;
     }
   }
 
@@ -180,8 +194,31 @@ class Parser {
            c != '"' && c != '\\';
   }
 
+  // Whether all eight bytes are plain. A borrow reaches the high bit of a byte from the byte itself
+  // or from a lower one that is not plain either.
+  static bool are_plain(std::uint64_t bytes) {
+    constexpr std::uint64_t kOnes = 0x0101010101010101, kHigh = 0x80 * kOnes;
+    const auto zeros = [](std::uint64_t word) { return (word - kOnes) & ~word; };
+    return ((bytes | (bytes - 0x20 * kOnes) | zeros(bytes ^ '"' * kOnes) |
+             zeros(bytes ^ '\\' * kOnes)) &
+            kHigh) == 0;
+  }
+
+  void copy_plain(char*& to) {
+    const char* from = text_.data() + pos_;
+    const char* const end = text_.data() + text_.size();
+    std::uint64_t bytes = 0;
+    while (end - from >= 8 && (std::memcpy(&bytes, from, 8), are_plain(bytes))) {
+      std::memcpy(to, &bytes, 8);
+      from += 8;
+      to += 8;
+    }
+    while (from != end && is_plain(*from)) *to++ = *from++;
+    pos_ = static_cast<std::size_t>(from - text_.data());
+  }
+
   // One code point of UTF-8 with more than one byte.
-  bool encoded(std::string& out) {
+  bool encoded(char*& to) {
     const auto byte = [&](std::size_t i) {
       return pos_ + i < text_.size() ? static_cast<unsigned char>(text_[pos_ + i]) : 0;
     };
@@ -196,18 +233,18 @@ class Parser {
     if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
         (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
       return false;
-    out += text_.substr(pos_, size);
+    for (std::size_t i = 0; i < size; ++i) *to++ = text_[pos_ + i];
     pos_ += size;
     return true;
   }
 
-  bool escape(std::string& out) {
+  bool escape(char*& to) {
     ++pos_;
     const char c = peek();
     static constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
     const std::size_t known = kLetters.find(c);
     if (c != '\0' && known != std::string_view::npos) {
-      out += kMeanings[known];
+      *to++ = kMeanings[known];
       ++pos_;
       return true;
     }
@@ -221,7 +258,7 @@ class Parser {
     } else if (code >= 0xDC00 && code < 0xE000) {
       return invalid();
     }
-    append(out, code);
+    append(to, code);
     return true;
   }
 
@@ -242,19 +279,19 @@ class Parser {
     return true;
   }
 
-  static void append(std::string& out, std::uint32_t code) {
-    const auto tail = [&](int shift) { out += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
+  static void append(char*& to, std::uint32_t code) {
+    const auto tail = [&](int shift) { *to++ = static_cast<char>(0x80 | (code >> shift & 0x3F)); };
     if (code < 0x80) {
-      out += static_cast<char>(code);
+      *to++ = static_cast<char>(code);
     } else if (code < 0x800) {
-      out += static_cast<char>(0xC0 | code >> 6);
+      *to++ = static_cast<char>(0xC0 | code >> 6);
       tail(0);
     } else if (code < 0x10000) {
-      out += static_cast<char>(0xE0 | code >> 12);
+      *to++ = static_cast<char>(0xE0 | code >> 12);
       tail(6);
       tail(0);
     } else {
-      out += static_cast<char>(0xF0 | code >> 18);
+      *to++ = static_cast<char>(0xF0 | code >> 18);
       tail(12);
       tail(6);
       tail(0);

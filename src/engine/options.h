@@ -118,6 +118,13 @@ struct Options {
   std::string metrics_compat = "sglang,vllm";
   bool metrics_open = false;         // /metrics needs no key
   std::string otlp_traces_endpoint;  // a collector of OpenTelemetry; empty: none
+  // TLS (docs/tls.md); without a certificate the port speaks plain HTTP
+  std::string ssl_certfile;          // PEM: the server's certificate and those that signed it
+  std::string ssl_keyfile;           // PEM; empty: the key is in ssl_certfile
+  std::string ssl_keyfile_password;  // of an encrypted key
+  std::string ssl_ca_certs;          // PEM: who signs clients' certificates
+  int ssl_cert_reqs = 0;             // of clients: 0 none, 1 optional, 2 required
+  bool enable_ssl_refresh = false;   // files that change are read again
   // What clients may ask for again (storage/response_store.h)
   std::string response_store;                   // a file; empty: memory
   std::int64_t response_store_max_bytes = 0;    // 0: auto

@@ -7,9 +7,6 @@ namespace {
 using enum OptionType;
 using enum OptionEffect;
 
-constexpr std::string_view kNoTls =
-    "the server speaks no TLS; put a proxy in front of it, as docs/access.md shows";
-
 OptionRow ignored(std::string_view name, std::string_view aliases, OptionType type,
                   std::string_view default_text, std::string_view why) {
   return {.name = name,
@@ -86,13 +83,6 @@ std::vector<OptionRow> foreign_option_rows() {
               "the format is detected from the template"),
       refused("allow-auto-truncate", "", kFlag, "false",
               "a prompt that is too long is an error of its request"),
-      refused("uds", "", kString, "", "the server listens on TCP; give --host and --port"),
-      refused("ssl-keyfile", "", kString, "", kNoTls),
-      refused("ssl-certfile", "", kString, "", kNoTls),
-      refused("ssl-keyfile-password", "", kString, "", kNoTls),
-      refused("ssl-ca-certs", "", kString, "", kNoTls),
-      refused("ssl-cert-reqs", "", kInt, "0", kNoTls),
-      refused("enable-ssl-refresh", "", kFlag, "false", kNoTls),
       refused("fastapi-root-path", "root-path", kString, "", "let the proxy strip the path"),
       refused("log-requests", "enable-log-requests", kFlag, "false",
               "prompts and outputs are never logged"),

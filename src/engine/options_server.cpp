@@ -9,6 +9,8 @@ namespace parse = option_parse;
 using enum OptionType;
 constexpr std::string_view kServer = "Server";
 constexpr std::string_view kLimits = "Limits";
+// How --host spells a socket in the file system.
+constexpr std::string_view kUnixHost = "unix:";
 
 void set_reasoning_field(Options& o, std::string_view v) {
   o.reasoning_field = parse::choice(
@@ -21,6 +23,14 @@ void set_metrics_compat(Options& o, std::string_view v) {
                                        {"sglang", "sglang"},
                                        {"vllm", "vllm"},
                                        {"none", "none"}});
+}
+
+void set_unix_socket(Options& o, std::string_view v) {
+  require(!v.empty(), "a path is missing");
+  o.host = std::string(kUnixHost) + std::string(v);
+}
+Json unix_socket(const Options& o) {
+  return o.host.starts_with(kUnixHost) ? o.host.substr(kUnixHost.size()) : std::string();
 }
 
 // An origin is what browsers send: a scheme and a host, perhaps a port, and nothing behind them.
@@ -53,7 +63,7 @@ std::vector<OptionRow> server_option_rows() {
   return {
       {.name = "host",
        .group = kServer,
-       .allowed = "an address",
+       .allowed = "an address or unix:PATH",
        .help = "Address to listen on.",
        .set = set_text<&Options::host>,
        .get = field<&Options::host>},
@@ -64,6 +74,12 @@ std::vector<OptionRow> server_option_rows() {
        .help = "Port to listen on.",
        .set = set_int<&Options::port, 0, 65535>,
        .get = field<&Options::port>},
+      {.name = "uds",
+       .group = kServer,
+       .allowed = "a path",
+       .help = "Unix socket to listen on instead of --host and --port; default: none.",
+       .set = set_unix_socket,
+       .get = unix_socket},
       {.name = "api-key",
        .type = kList,
        .group = kServer,
@@ -214,6 +230,46 @@ std::vector<OptionRow> server_option_rows() {
        .help = "Pages of the allowed origins may send cookies and HTTP credentials.",
        .set = set_flag<&Options::allow_credentials>,
        .get = field<&Options::allow_credentials>},
+      {.name = "ssl-certfile",
+       .group = kServer,
+       .allowed = "a file in PEM",
+       .help = "Certificate of the server, then those that signed it: the port speaks HTTPS only; "
+               "default: plain HTTP.",
+       .set = set_text<&Options::ssl_certfile>,
+       .get = field<&Options::ssl_certfile>},
+      {.name = "ssl-keyfile",
+       .group = kServer,
+       .allowed = "a file in PEM",
+       .help = "Private key of the certificate; default: it stands in --ssl-certfile.",
+       .set = set_text<&Options::ssl_keyfile>,
+       .get = field<&Options::ssl_keyfile>},
+      {.name = "ssl-keyfile-password",
+       .group = kServer,
+       .allowed = "a password",
+       .help = "Password of an encrypted key.",
+       .secret = true,
+       .set = set_text<&Options::ssl_keyfile_password>,
+       .get = field<&Options::ssl_keyfile_password>},
+      {.name = "ssl-ca-certs",
+       .group = kServer,
+       .allowed = "a file in PEM",
+       .help = "Certificates of those who sign clients' certificates; default: none.",
+       .set = set_text<&Options::ssl_ca_certs>,
+       .get = field<&Options::ssl_ca_certs>},
+      {.name = "ssl-cert-reqs",
+       .type = kInt,
+       .group = kServer,
+       .allowed = "0 (none), 1 (optional), 2 (required)",
+       .help = "Whether clients must show a certificate.",
+       .set = set_int<&Options::ssl_cert_reqs, 0, 2>,
+       .get = field<&Options::ssl_cert_reqs>},
+      {.name = "enable-ssl-refresh",
+       .type = kFlag,
+       .group = kServer,
+       .allowed = "true, false",
+       .help = "Files of TLS that change are read again; faulty ones leave those of before.",
+       .set = set_flag<&Options::enable_ssl_refresh>,
+       .get = field<&Options::enable_ssl_refresh>},
       {.name = "max-body-bytes",
        .type = kInt,
        .group = kLimits,

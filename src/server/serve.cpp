@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "server/core/pooling_model.h"
 #include "server/http/http_server.h"
+#include "server/http/tls.h"
 #include "server/routes.h"
 
 namespace sluice {
@@ -81,12 +82,50 @@ void raise_descriptor_limit(int wanted) {
                 limit.rlim_cur, wanted);
 }
 
+// Null: plain HTTP. Error{kBadInput} says what is wrong with a file, or what is missing.
+std::shared_ptr<TlsContext> open_tls(const Options& options) {
+  if (options.ssl_certfile.empty() && options.ssl_keyfile.empty() &&
+      options.ssl_keyfile_password.empty() && options.ssl_ca_certs.empty() &&
+      options.ssl_cert_reqs == TlsFiles::kNone && !options.enable_ssl_refresh)
+    return {};
+  auto tls = std::make_shared<TlsContext>(TlsFiles{
+      .certfile = options.ssl_certfile,
+      .keyfile = options.ssl_keyfile,
+      .password = options.ssl_keyfile_password,
+      .ca_certs = options.ssl_ca_certs,
+      .client_certificates = static_cast<TlsFiles::ClientCertificates>(options.ssl_cert_reqs)});
+  static constexpr std::string_view kOfClients[] = {"", ", clients may have one",
+                                                    ", clients must have one"};
+  log_info("TLS: {}{}", tls->summary(), kOfClients[options.ssl_cert_reqs]);
+  return tls;
+}
+
+// Where the server answers, as curl takes it.
+struct ServerAddress {
+  std::string url;
+  std::string curl = "curl";
+};
+
+ServerAddress address_of(const Options& options, int port) {
+  const std::string_view scheme = options.ssl_certfile.empty() ? "http" : "https";
+  const std::string& host = options.host;
+  if (host.starts_with(kUnixHost))
+    return {fmt::format("{}://localhost", scheme),
+            fmt::format("curl --unix-socket {}", host.substr(kUnixHost.size()))};
+  const bool is_any = host == "0.0.0.0" || host == "::";
+  const bool is_ipv6 = !is_any && host.find(':') != std::string::npos;
+  return {fmt::format("{}://{}{}{}:{}", scheme, is_ipv6 ? "[" : "", is_any ? "127.0.0.1" : host,
+                      is_ipv6 ? "]" : "", port)};
+}
+
+bool is_near(const std::string& host) {
+  return host == "127.0.0.1" || host == "localhost" || host == "::1" || host.starts_with(kUnixHost);
+}
+
 void print_summary(const Options& options, const ServedModel& model, int port, bool has_keys) {
   const Engine& engine = *model.engine;
   const EngineStats stats = engine.stats();
-  const std::string shown_host =
-      options.host == "0.0.0.0" || options.host == "::" ? "127.0.0.1" : options.host;
-  const std::string url = fmt::format("http://{}:{}", shown_host, port);
+  const auto [url, curl] = address_of(options, port);
   const int context = engine.context_length();
   log_info("model {} ({}), dtype {}, context {} tokens", model.names[0],
            engine.model_config().architecture, engine.dtype_name(), context);
@@ -105,6 +144,8 @@ void print_summary(const Options& options, const ServedModel& model, int port, b
              pooling.source);
   if (pooling.score == ScoreKind::kHead)
     log_info("scores of {} label{}", pooling.labels.size(), pooling.labels.size() == 1 ? "" : "s");
+  if (options.host.starts_with(kUnixHost))
+    log_info("listening on the socket {}", options.host.substr(kUnixHost.size()));
   log_info("API {}/v1 (metrics {}/metrics{})", url, url,
            options.no_webui ? "" : fmt::format("; page {}/", url));
   if (has_keys)
@@ -117,10 +158,10 @@ void print_summary(const Options& options, const ServedModel& model, int port, b
   const std::string key = has_keys ? " -H 'Authorization: Bearer YOUR_KEY'" : "";
   if (model.generates)
     log_info(
-        "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
+        "try: {} {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
         "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the "
         "capital of France?\"}}]}}'",
-        url, key, model.names[0]);
+        curl, url, key, model.names[0]);
   log_info("The server is fired up and ready to roll!");
 }
 
@@ -171,11 +212,12 @@ void reload_keys(KeyPipeline& keys, const std::string& path) {
   }
 }
 
-// Serves until a signal; 0, or why the process must end by itself.
-int watch(ServerState& state, Signals& signals, const Options& options) {
+// Serves until a signal; 0, or why the process must end by itself. `tls`: null, or what to refresh.
+int watch(ServerState& state, Signals& signals, const Options& options, TlsContext* tls) {
   bool stalled_noted = false;
   for (;;) {
     if (signals.wait(std::chrono::milliseconds(1000))) return 0;
+    if (tls) tls->refresh();
     const ServedModel* const model = state.model();
     const std::string failure = model->engine->failure();
     if (!failure.empty()) {
@@ -205,17 +247,18 @@ int serve(const Options& options, const DownloadObserver& download) {
   ServerState state(options, limits);
   signals.on_reload([&] { reload_keys(state.keys, options.api_key_file); });
   Router router(state);
+  std::shared_ptr<TlsContext> tls;
   std::unique_ptr<HttpServer> http;
   try {
+    tls = open_tls(options);
     http = std::make_unique<HttpServer>(options.host, options.port, options.io_threads, limits,
-                                        router);
+                                        router, tls);
     if (!options.admin_socket.empty()) http->listen_for_admin(options.admin_socket);
   } catch (const Error& e) {
     fmt::print(stderr, "error: {}\n", e.message());
     return exit_code(e.kind());
   }
-  if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1" &&
-      !state.keys.has_users())
+  if (!is_near(options.host) && !state.keys.has_users())
     log_warning(
         "listening on {} WITHOUT an API key: anybody who reaches this port may use the model "
         "(--api-key, --api-key-file)",
@@ -266,7 +309,8 @@ int serve(const Options& options, const DownloadObserver& download) {
   }
 
   print_summary(options, *state.model(), http->port(), state.keys.has_users());
-  const int status = interrupted ? 0 : watch(state, signals, options);
+  TlsContext* const refreshed = options.enable_ssl_refresh ? tls.get() : nullptr;
+  const int status = interrupted ? 0 : watch(state, signals, options, refreshed);
   if (status != 0) {
     const auto last = Clock::now() + kShortFarewell;
     while (http->num_exchanges() > 0 && Clock::now() < last)

@@ -1,5 +1,9 @@
 #include "telemetry/request_span.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "base/build.h"
 #include "base/json.h"
 
@@ -23,26 +27,57 @@ double seconds_between(Time from, Time to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// In proto3's JSON an integer of 64 bits is a string.
-Json text(std::string_view value) {
-  return Json{{"stringValue", value}};
-}
-Json integer(std::int64_t value) {
-  return Json{{"intValue", std::to_string(value)}};
-}
-Json number(double value) {
-  return Json{{"doubleValue", value}};
+// The document is written as text: a tree of values would cost ten times as much as the rest of a
+// request's account.
+void append_quoted(std::string& out, std::string_view text) {
+  const bool is_plain = std::ranges::all_of(
+      text, [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; });
+  if (!is_plain) {
+    out += dump_json(Json(text));
+    return;
+  }
+  out += '"';
+  out += text;
+  out += '"';
 }
 
 class Attributes {
  public:
-  void add(std::string_view key, Json value) {
-    list_.push_back(Json{{"key", key}, {"value", std::move(value)}});
+  explicit Attributes(std::string& out) : out_(out) { out_ += '['; }
+  void add(std::string_view key, std::string_view text) {
+    begin(key);
+    out_ += R"({"stringValue":)";
+    append_quoted(out_, text);
+    out_ += "}}";
   }
-  Json take() { return std::move(list_); }
+  // In proto3's JSON an integer of 64 bits is a string.
+  void add(std::string_view key, std::int64_t value) {
+    begin(key);
+    fmt::format_to(std::back_inserter(out_), R"({{"intValue":"{}"}}}})", value);
+  }
+  void add(std::string_view key, int value) { add(key, std::int64_t{value}); }
+  void add(std::string_view key, double value) {
+    begin(key);
+    fmt::format_to(std::back_inserter(out_), R"({{"doubleValue":{}}}}})", value);
+  }
+  void add_list(std::string_view key, std::string_view only) {
+    begin(key);
+    out_ += R"({"arrayValue":{"values":[{"stringValue":)";
+    append_quoted(out_, only);
+    out_ += "}]}}}";
+  }
+  void end() { out_ += ']'; }
 
  private:
-  Json list_ = Json::array();
+  void begin(std::string_view key) {
+    if (!std::exchange(is_first_, false)) out_ += ',';
+    out_ += R"({"key":")";
+    out_ += key;  // a literal of ours
+    out_ += R"(","value":)";
+  }
+
+  std::string& out_;
+  bool is_first_ = true;
 };
 
 std::string_view operation_of(std::string_view path) {
@@ -50,30 +85,29 @@ std::string_view operation_of(std::string_view path) {
   return is_text ? "text_completion" : "chat";
 }
 
-Json attributes_of(const RequestSpan& request) {
-  Attributes out;
-  out.add("gen_ai.operation.name", text(operation_of(request.path)));
-  out.add("gen_ai.provider.name", text("sluice"));
-  out.add("gen_ai.request.id", text(request.request_id));
-  out.add("gen_ai.request.model", text(request.model));
-  out.add("gen_ai.response.model", text(request.model));
-  out.add("gen_ai.request.temperature", number(request.temperature));
-  out.add("gen_ai.request.top_p", number(request.top_p));
-  if (request.top_k > 0) out.add("gen_ai.request.top_k", integer(request.top_k));
-  if (request.max_tokens) out.add("gen_ai.request.max_tokens", integer(*request.max_tokens));
-  out.add("gen_ai.request.n", integer(request.num_choices));
-  out.add("gen_ai.usage.num_sequences", integer(request.num_sequences));
-  out.add("gen_ai.usage.prompt_tokens", integer(request.prompt_tokens));
-  out.add("gen_ai.usage.input_tokens", integer(request.prompt_tokens));
-  out.add("gen_ai.usage.cached_tokens", integer(request.cached_tokens));
-  out.add("gen_ai.usage.completion_tokens", integer(request.completion_tokens));
-  out.add("gen_ai.usage.output_tokens", integer(request.completion_tokens));
-  out.add("gen_ai.response.finish_reasons",
-          Json{{"arrayValue", {{"values", Json::array({text(request.finish)})}}}});
-  out.add("url.path", text(request.path));
+void append_attributes(const RequestSpan& request, std::string& json) {
+  Attributes out(json);
+  out.add("gen_ai.operation.name", operation_of(request.path));
+  out.add("gen_ai.provider.name", "sluice");
+  out.add("gen_ai.request.id", request.request_id);
+  out.add("gen_ai.request.model", request.model);
+  out.add("gen_ai.response.model", request.model);
+  out.add("gen_ai.request.temperature", request.temperature);
+  out.add("gen_ai.request.top_p", request.top_p);
+  if (request.top_k > 0) out.add("gen_ai.request.top_k", request.top_k);
+  if (request.max_tokens) out.add("gen_ai.request.max_tokens", *request.max_tokens);
+  out.add("gen_ai.request.n", request.num_choices);
+  out.add("gen_ai.usage.num_sequences", request.num_sequences);
+  out.add("gen_ai.usage.prompt_tokens", request.prompt_tokens);
+  out.add("gen_ai.usage.input_tokens", request.prompt_tokens);
+  out.add("gen_ai.usage.cached_tokens", request.cached_tokens);
+  out.add("gen_ai.usage.completion_tokens", request.completion_tokens);
+  out.add("gen_ai.usage.output_tokens", request.completion_tokens);
+  out.add_list("gen_ai.response.finish_reasons", request.finish);
+  out.add("url.path", request.path);
   const auto latency = [&](const char* name, Time from, Time to) {
     if (from != Time{} && to != Time{})
-      out.add(std::string("gen_ai.latency.") + name, number(seconds_between(from, to)));
+      out.add(std::string("gen_ai.latency.") + name, seconds_between(from, to));
   };
   latency("time_in_queue", request.submitted, request.planned);
   latency("time_to_first_token", request.arrival, request.first_token);
@@ -81,28 +115,32 @@ Json attributes_of(const RequestSpan& request) {
   latency("time_in_model_decode", request.first_token, request.last_token);
   latency("time_in_model_inference", request.planned, request.last_token);
   latency("e2e", request.arrival, request.end);
-  return out.take();
+  out.end();
 }
 
-Json span_of(const RequestSpan& request, SpanId id, SpanId parent, std::string_view name, int kind,
-             Time begin, Time end) {
-  Json span{{"traceId", trace_id_text(request.context)},
-            {"spanId", span_id_text(id)},
-            {"name", name},
-            {"kind", kind},
-            {"startTimeUnixNano", unix_nanoseconds(begin)},
-            {"endTimeUnixNano", unix_nanoseconds(end)}};
-  if (parent != 0) span["parentSpanId"] = span_id_text(parent);
-  if (!request.trace_state.empty()) span["traceState"] = request.trace_state;
-  return span;
+// A span without its closing brace.
+void append_span(const RequestSpan& request, SpanId id, SpanId parent, std::string_view name,
+                 int kind, Time begin, Time end, std::string& json) {
+  fmt::format_to(std::back_inserter(json),
+                 R"({{"traceId":"{}","spanId":"{}","name":"{}","kind":{},)"
+                 R"("startTimeUnixNano":"{}","endTimeUnixNano":"{}")",
+                 trace_id_text(request.context), span_id_text(id), name, kind,
+                 unix_nanoseconds(begin), unix_nanoseconds(end));
+  if (parent != 0)
+    fmt::format_to(std::back_inserter(json), R"(,"parentSpanId":"{}")", span_id_text(parent));
+  if (request.trace_state.empty()) return;
+  json += R"(,"traceState":)";
+  append_quoted(json, request.trace_state);
 }
 
-void add_spans(const RequestSpan& request, Json& spans) {
-  Json whole = span_of(request, request.id, request.context.parent, "llm_request", kServer,
-                       request.arrival, request.end);
-  whole["attributes"] = attributes_of(request);
-  if (request.finish == "error") whole["status"] = Json{{"code", kStatusError}};
-  spans.push_back(std::move(whole));
+void append_spans(const RequestSpan& request, std::string& json) {
+  append_span(request, request.id, request.context.parent, "llm_request", kServer, request.arrival,
+              request.end, json);
+  json += R"(,"attributes":)";
+  append_attributes(request, json);
+  if (request.finish == "error")
+    fmt::format_to(std::back_inserter(json), R"(,"status":{{"code":{}}})", kStatusError);
+  json += '}';
   const std::pair<const char*, Time> phases[] = {{"read", request.submitted},
                                                  {"queue", request.planned},
                                                  {"prefill", request.first_token},
@@ -110,7 +148,9 @@ void add_spans(const RequestSpan& request, Json& spans) {
   Time begin = request.arrival;
   for (const auto& [name, end] : phases) {
     if (end == Time{}) break;
-    spans.push_back(span_of(request, new_span_id(), request.id, name, kInternal, begin, end));
+    json += ',';
+    append_span(request, new_span_id(), request.id, name, kInternal, begin, end, json);
+    json += '}';
     begin = end;
   }
 }
@@ -118,19 +158,22 @@ void add_spans(const RequestSpan& request, Json& spans) {
 }  // namespace
 
 std::string otlp_json(std::span<const RequestSpan> requests, std::string_view service) {
-  Json spans = Json::array();
-  for (const RequestSpan& request : requests) add_spans(request, spans);
-  Attributes resource;
-  resource.add("service.name", text(service));
-  resource.add("service.version", text(kVersion));
-  resource.add("telemetry.sdk.name", text("sluice"));
-  resource.add("telemetry.sdk.language", text("cpp"));
-  resource.add("telemetry.sdk.version", text(kVersion));
-  const Json scope{{"scope", {{"name", "sluice.server"}, {"version", kVersion}}},
-                   {"spans", std::move(spans)}};
-  return dump_json(
-      Json{{"resourceSpans", Json::array({Json{{"resource", {{"attributes", resource.take()}}},
-                                               {"scopeSpans", Json::array({scope})}}})}});
+  std::string json = R"({"resourceSpans":[{"resource":{"attributes":)";
+  Attributes resource(json);
+  resource.add("service.name", service);
+  resource.add("service.version", kVersion);
+  resource.add("telemetry.sdk.name", "sluice");
+  resource.add("telemetry.sdk.language", "cpp");
+  resource.add("telemetry.sdk.version", kVersion);
+  resource.end();
+  json += R"(},"scopeSpans":[{"scope":{"name":"sluice.server","version":")";
+  json += kVersion;
+  json += R"("},"spans":[)";
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (i > 0) json += ',';
+    append_spans(requests[i], json);
+  }
+  return json + "]}]}]}";
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -175,10 +176,23 @@ void append_utf8(std::string& out, char32_t code) {
 }
 
 bool is_valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const Utf8Step step = next_utf8(text);
-    if (step.kind != Utf8Step::kCharacter) return false;
-    text.remove_prefix(step.size);
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    // Prompts are mostly ASCII, and may have megabytes.
+    std::uint64_t word = 0;
+    while (end - at >= 8 && (std::memcpy(&word, at, 8), (word & 0x8080808080808080) == 0)) at += 8;
+    if (at == end) break;
+    const auto byte = [&](int i) { return static_cast<unsigned char>(at[i]); };
+    if (byte(0) < 0x80) {
+      ++at;
+    } else if (end - at >= 2 && byte(0) >= 0xC2 && byte(0) < 0xE0 && (byte(1) & 0xC0) == 0x80) {
+      at += 2;
+    } else {
+      const Utf8Step step = next_utf8({at, static_cast<std::size_t>(end - at)});
+      if (step.kind != Utf8Step::kCharacter) return false;
+      at += step.size;
+    }
   }
   return true;
 }

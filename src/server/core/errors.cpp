@@ -64,6 +64,7 @@ constexpr std::string_view kCodes[] = {
     "unsupported_task",
     "request_not_found",  // routes
     "bad_request",
+    "https_required",
     "uri_too_long",
     "headers_too_large",
     "too_many_headers",

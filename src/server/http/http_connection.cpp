@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <cstring>
 
 #include "server/http/request_id.h"
@@ -91,9 +92,10 @@ void IoThread::drain() {
   }
 }
 
-Connection::Connection(StreamSocket socket, Peer peer, std::shared_ptr<IoThread> io,
-                       std::shared_ptr<ServerShared> shared)
+Connection::Connection(StreamSocket socket, std::unique_ptr<Transport> transport, Peer peer,
+                       std::shared_ptr<IoThread> io, std::shared_ptr<ServerShared> shared)
     : socket_(std::move(socket)),
+      transport_(std::move(transport)),
       peer_(peer),
       timer_(io->context),
       io_(std::move(io)),
@@ -110,6 +112,11 @@ void Connection::start() {
   boost::system::error_code ec;
   socket_.non_blocking(true, ec);
   socket_.set_option(boost::asio::ip::tcp::no_delay(true), ec);
+  if (transport_->needs_handshake()) {
+    phase_ = Phase::kHandshake;
+    arm(Alarm::kHandshake, shared_->limits.header_timeout);
+    return shake_hands();
+  }
   arm(Alarm::kIdle, shared_->limits.keep_alive_timeout);
   wait_readable();
 }
@@ -117,6 +124,8 @@ void Connection::start() {
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  // Half an answer must not look like a whole one.
+  if (!exchange_) transport_->end_writing();
   end_exchange(true);
   disarm();
   parser_.reset();
@@ -125,26 +134,56 @@ void Connection::close() {
   socket_.close(ec);
 }
 
+// The alarm of the whole handshake is set, so a slow client costs no more than its time.
+void Connection::shake_hands() {
+  switch (transport_->handshake()) {
+    case Transport::Status::kDone:
+      phase_ = Phase::kIdle;
+      arm(Alarm::kIdle, shared_->limits.keep_alive_timeout);
+      return wait_readable();
+    case Transport::Status::kWantRead:
+      return wait_readable();
+    case Transport::Status::kWantWrite:
+      return wait_to_read(StreamSocket::wait_write);
+    case Transport::Status::kPlain:
+      transport_ = make_plain_transport(socket_.native_handle());
+      request_.arrival = Clock::now();
+      return parse_failed(400, "https_required", "This port speaks HTTPS; use https://.");
+    case Transport::Status::kClosed:
+      // A probe that connects and leaves is no news.
+      if (transport_->failure().empty()) return close();
+      log_info("TLS handshake failed: {}", transport_->failure());
+      return linger();
+  }
+}
+
 void Connection::wait_readable() {
-  if (reading_ || phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kAnswer && in_.size() >= shared_->limits.max_pipelined_bytes) return;
+  wait_to_read(StreamSocket::wait_read);
+}
+
+void Connection::wait_to_read(StreamSocket::wait_type event) {
+  if (reading_ || phase_ == Phase::kClosed) return;
   reading_ = true;
-  socket_.async_wait(boost::asio::socket_base::wait_read,
-                     [self = shared_from_this()](const boost::system::error_code& ec) {
-                       self->reading_ = false;
-                       if (ec || self->phase_ == Phase::kClosed) return;
-                       self->guarded([&] { self->on_readable(); });
-                     });
+  auto ready = [self = shared_from_this()](const boost::system::error_code& ec) {
+    self->reading_ = false;
+    if (ec || self->phase_ == Phase::kClosed) return;
+    self->guarded([&] { self->on_readable(); });
+  };
+  if (transport_->has_more())
+    boost::asio::post(io_->context, [ready = std::move(ready)] { ready({}); });
+  else
+    socket_.async_wait(event, std::move(ready));
 }
 
 void Connection::on_readable() {
-  boost::system::error_code ec;
-  const std::size_t count = socket_.read_some(boost::asio::buffer(io_->scratch), ec);
-  if (ec == boost::asio::error::would_block || ec == boost::asio::error::interrupted)
-    return wait_readable();
-  if (ec) return close();  // the client left
+  if (phase_ == Phase::kHandshake) return shake_hands();
+  const Transport::Moved moved = transport_->read(io_->scratch);
+  if (moved.status == Transport::Status::kWantRead) return wait_readable();
+  if (moved.status == Transport::Status::kWantWrite) return wait_to_read(StreamSocket::wait_write);
+  if (moved.status != Transport::Status::kDone) return close();  // the client left
   if (phase_ != Phase::kLinger) {
-    in_.append(io_->scratch.data(), count);
+    in_.append(io_->scratch.data(), moved.num_bytes);
     consume();
   }
   wait_readable();

@@ -23,6 +23,7 @@
 
 #include "base/log.h"
 #include "server/http/http.h"
+#include "server/http/transport.h"
 
 namespace sluice {
 
@@ -106,8 +107,9 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(StreamSocket socket, Peer peer, std::shared_ptr<IoThread> io,
-             std::shared_ptr<ServerShared> shared);
+  // `transport` moves the bytes of `socket`.
+  Connection(StreamSocket socket, std::unique_ptr<Transport> transport, Peer peer,
+             std::shared_ptr<IoThread> io, std::shared_ptr<ServerShared> shared);
   ~Connection();
 
   void start();
@@ -117,8 +119,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   friend class Exchange;
   using Clock = std::chrono::steady_clock;
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
-  enum class Phase { kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
-  enum class Alarm { kIdle, kHead, kBody, kWrite, kPing, kLinger };
+  enum class Phase { kHandshake, kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
+  enum class Alarm { kHandshake, kIdle, kHead, kBody, kWrite, kPing, kLinger };
 
   // Runs `body`; an exception ends this connection only.
   template <class Body>
@@ -131,7 +133,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
   // Reading (http_connection.cpp)
+  void shake_hands();
   void wait_readable();
+  void wait_to_read(StreamSocket::wait_type event);
   void on_readable();
   void consume();
   bool read_head();
@@ -157,13 +161,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drop();
 
   StreamSocket socket_;
+  std::unique_ptr<Transport> transport_;
   const Peer peer_;
   boost::asio::steady_timer timer_;
   const std::shared_ptr<IoThread> io_;
   const std::shared_ptr<ServerShared> shared_;
   Phase phase_ = Phase::kIdle;
   std::uint32_t alarm_epoch_ = 0;  // an expiry of an older epoch is stale
-  bool reading_ = false;           // a wait for readability is pending
+  bool reading_ = false;           // a wait that ends in on_readable() is pending
   bool writing_ = false;           // a wait for writability is pending
   bool close_after_answer_ = false;
   bool answered_ = false;  // the answer is complete in out_

@@ -1,5 +1,4 @@
 // Writing: replies, event streams and alarms.
-#include <boost/asio/buffer.hpp>
 #include <ctime>
 
 #include "base/log.h"
@@ -181,10 +180,8 @@ void Connection::end_stream() {
 void Connection::flush() {
   if (writing_ || phase_ == Phase::kClosed) return;
   while (out_sent_ < out_.size()) {
-    boost::system::error_code ec;
-    const std::size_t count =
-        socket_.write_some(asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_), ec);
-    if (ec == asio::error::would_block) {
+    const Transport::Moved moved = transport_->write(std::string_view(out_).substr(out_sent_));
+    if (moved.status == Transport::Status::kWantWrite) {
       writing_ = true;
       arm(Alarm::kWrite, shared_->limits.write_idle_timeout);
       socket_.async_wait(asio::socket_base::wait_write,
@@ -195,8 +192,9 @@ void Connection::flush() {
       wait_readable();
       return;
     }
-    if (ec) return close();
-    out_sent_ += count;
+    // TLS would want to read for a renegotiation only, which it refuses.
+    if (moved.status != Transport::Status::kDone) return close();
+    out_sent_ += moved.num_bytes;
     if (out_sent_ > (256u << 10)) {
       out_.erase(0, out_sent_);
       out_sent_ = 0;
@@ -258,6 +256,10 @@ void Connection::disarm() {
 
 void Connection::on_alarm(Alarm alarm) {
   switch (alarm) {
+    case Alarm::kHandshake:
+      log_info("TLS handshake failed: it was not complete in time");
+      drop();
+      break;
     case Alarm::kIdle:
     case Alarm::kLinger:
       close();
@@ -282,6 +284,7 @@ void Connection::on_alarm(Alarm alarm) {
 
 // Closes at once, with what the kernel still holds for a client that does not read.
 void Connection::drop() {
+  transport_ = make_plain_transport(socket_.native_handle());  // without a farewell
   boost::system::error_code ec;
   socket_.set_option(asio::socket_base::linger(true, 0), ec);
   close();
@@ -294,6 +297,8 @@ void Connection::linger() {
   std::string().swap(in_);
   parser_.reset();
   lease_.reset();
+  transport_->end_writing();
+  transport_ = make_plain_transport(socket_.native_handle());  // what comes is not looked at
   boost::system::error_code ec;
   socket_.shutdown(asio::socket_base::shutdown_send, ec);
   arm(Alarm::kLinger, shared_->limits.linger_timeout);

@@ -3,6 +3,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <iterator>
 
 #include "text/jinja/values/unicode_tables.h"
@@ -162,9 +164,15 @@ void append_code_point(std::string& text, std::uint32_t code) {
 }
 
 std::size_t count_code_points(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
+  std::size_t num_later = 0;  // bytes behind the first one of their code point: 10xxxxxx
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (std::uint64_t word = 0; end - at >= 8; at += 8) {
+    std::memcpy(&word, at, 8);
+    num_later += static_cast<std::size_t>(std::popcount(word & 0x8080808080808080 & ~(word << 1)));
+  }
+  for (; at != end; ++at) num_later += (static_cast<unsigned char>(*at) & 0xC0) == 0x80;
+  return text.size() - num_later;
 }
 
 std::size_t byte_offset(std::string_view text, std::size_t index) {
