@@ -171,6 +171,7 @@ inline constexpr VerbFlag kVerify[] = {
      "Compiles schemas, regular expressions and EBNF and walks their texts token by token.", "none",
      "a file of cases, also with gzip"},
     {"json", true, "FILE", "With --grammar: the line of each case goes there.", "none", kFile},
+    {"any-order", false, "", "With --grammar: members of objects may come in any order.", "", ""},
     {"chat-template", true, "DIR", "Compares the chat template in DIR with --oracle FILE.", "none",
      "a directory"},
     {"oracle", true, "FILE", "Reference outputs of a tokenizer or template.", "none", kFile},

@@ -1,13 +1,13 @@
-// text/grammar/sources/ebnf.h, the removal of left recursion and the matcher: a grammar, and behind
-// a zero byte a text. A byte that is allowed leaves a way to the end, which a walk of allowed bytes
-// finds or runs out of budget.
+// text/grammar/sources/ebnf.h and lark.h, the removal of left recursion and the matcher: a grammar,
+// and behind a zero byte a text. A byte that is allowed leaves a way to the end, which a walk of
+// allowed bytes finds or runs out of budget.
 #include <memory>
 
 #include "fuzz_support.h"
 #include "fuzz_target.h"
 #include "text/grammar/left_recursion.h"
 #include "text/grammar/machine.h"
-#include "text/grammar/sources/ebnf.h"
+#include "text/grammar/sources/lark.h"
 
 namespace sluice::fuzz {
 
@@ -19,7 +19,7 @@ void run_one(std::string_view input) {
   budget.max_step_work = 50'000;
   budget.max_bytes = 8 << 20;
   grammar::Grammar grammar(budget);
-  const Result<grammar::NodeId> root = grammar::parse_ebnf(grammar, input.substr(0, end));
+  const Result<grammar::NodeId> root = grammar::parse_grammar(grammar, input.substr(0, end));
   if (!root) {
     must_hold(root.fault().status == 400 && !root.fault().message.empty(),
               "a refusal has a status and a message");
@@ -55,7 +55,11 @@ std::vector<std::string> seeds() {
           "root ::= a\na ::= b \"x\" | \"s\"\nb ::= a \"y\" | \"t\"" + zero + "syx",
           "root ::= opt list\nopt ::= \"!\"?\nlist ::= opt list \",\" | \"i\"" + zero + "!!i,",
           "root ::= ((\"a\"?)*)* \"b\" . [^\\n\\x41-\\u00ff]{2,}" + zero + "aab",
-          "root ::= x {2, 3} \"d\"?\nx ::= (\"a\" | [bc] {4,}) | \"\"" + zero + "abcbc"};
+          "root ::= x {2, 3} \"d\"?\nx ::= (\"a\" | [bc] {4,}) | \"\"" + zero + "abcbc",
+          "start: \"(\" start \")\" | NAME // x\nNAME: /[a-z]+/i\n%ignore \" \"" + zero + "( a)",
+          "?start: [item (\",\" item)*] -> list\nitem.2: A~2..3 | \"x\"i {1,2} | INT\n"
+          "A: \"a\"..\"c\" B?\nB: \"\\x41\"\n%import common.INT\n%ignore /\\s+/" +
+              zero + "aab, 12"};
 }
 
 }  // namespace sluice::fuzz

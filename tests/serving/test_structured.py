@@ -98,6 +98,25 @@ def test_ebnf(tiny, name):
     assert re.fullmatch(r"x[0-9](,x[0-9])*", choice["message"]["content"]) or choice["finish_reason"] == "length"
 
 
+LARK = 'start: "[" item ("," item)* "]"\nitem: WORD | start\nWORD: /[a-c]{1,3}/i\n%ignore " "'
+
+
+@pytest.mark.parametrize("fields", [{"structured_outputs": {"grammar": LARK}}, {"guided_grammar": LARK}])
+def test_lark(tiny, fields):
+    reply = chat(tiny, **fields, max_tokens=80, temperature=2)
+    assert reply.status == 200, reply.body
+    choice = reply.json()["choices"][0]
+    text = choice["message"]["content"].replace(" ", "")
+    assert re.fullmatch(r"[\[\]a-cA-C,]*", text), text
+    if choice["finish_reason"] != "length":
+        json.loads(re.sub("[a-cA-C]+", "0", text))
+
+
+def test_lark_refused(tiny):
+    reply = chat(tiny, structured_outputs={"grammar": "start: <|end|>"})
+    assert reply.status == 400 and "llguidance" in reply.json()["error"]["message"], reply.body
+
+
 def test_completions_and_generate(tiny):
     reply = tiny.post("/v1/completions", {"model": "tiny", "prompt": "The id is ", "guided_regex": PATTERN, "max_tokens": 40})
     assert reply.status == 200, reply.body

@@ -262,8 +262,10 @@ int verify_grammar(const Arguments& arguments) {
       fmt::print("{}\n", line);
   };
   Tally tally;
-  for (const GrammarCase& one : read_grammar_cases(arguments.get("grammar")))
+  for (GrammarCase& one : read_grammar_cases(arguments.get("grammar"))) {
+    one.source.any_order = arguments.has("any-order");
     print(verifier.run(one, tally));
+  }
   const Json summary = {{"cases", tally.cases},
                         {"compiled", tally.compiled},
                         {"fully_right", tally.right},

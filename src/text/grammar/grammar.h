@@ -141,7 +141,7 @@ class Grammar {
   NodeId any_json(NodeId space);
   NodeId any_json_object(NodeId space);
   NodeId any_json_array(NodeId space);
-  // A JSON number of up to 64 digits before the point, 32 behind it, and 4 of an exponent.
+  // A JSON number of up to 64 digits before the point, 24 behind it, and 4 of an exponent.
   NodeId any_json_number();
 
   // A node under a name of the front end's own, so that equal parts of several sources are one.

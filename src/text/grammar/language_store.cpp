@@ -234,12 +234,19 @@ LanguageStore::Id LanguageStore::state_of_automaton(Id automaton, const std::str
              {}, {});
 }
 
+bool LanguageStore::is_digits(Id id) const {
+  if (at(id).kind != Kind::kChars) return false;
+  return std::ranges::all_of(
+      set(id), [](const CodeRange& range) { return range.first >= '0' && range.last <= '9'; });
+}
+
 LanguageStore::Id LanguageStore::horizon_form(Id id, std::uint64_t horizon, int depth) {
   const Expression expression = at(id);
   // In an intersection a count may decide whether any text is left, so it stays as it is.
   if (!expression.is_positive || depth > kMaxHorizonDepth) return id;
   switch (expression.kind) {
     case Kind::kRepeat: {
+      if (is_digits(expression.left)) horizon = std::min(horizon, digit_horizon_);
       const std::uint64_t min = std::min(expression.min, horizon + 1);
       const std::uint64_t max = expression.max > horizon ? kUnbounded : expression.max;
       if (min == expression.min && max == expression.max) return id;
@@ -256,8 +263,9 @@ LanguageStore::Id LanguageStore::horizon_form(Id id, std::uint64_t horizon, int 
       return any_of(std::move(parts));
     }
     case Kind::kAutomaton:
-      return state_of_automaton(expression.left, text_automata_[expression.left]->horizon_form(
-                                                     text_states_[expression.right], horizon));
+      return state_of_automaton(
+          expression.left, text_automata_[expression.left]->horizon_form(
+                               text_states_[expression.right], std::min(horizon, digit_horizon_)));
     default:
       return id;
   }

@@ -104,6 +104,14 @@ class LanguageStore {
   bool never_dies(Id id);
   // The state that stands for `id` where no text of more than `horizon` characters is looked at.
   Id horizon_form(Id id, std::uint64_t horizon) { return horizon_form(id, horizon, 0); }
+  // So many digits may follow, whichever they are; 0 also where that is not known.
+  std::uint64_t free_digits(Id id) const {
+    const Expression& expression = at(id);
+    if (expression.kind != Kind::kAutomaton) return 0;
+    return text_automata_[expression.left]->free_digits(text_states_[expression.right]);
+  }
+  // No text that is looked at has more digits than these.
+  void set_digit_horizon(std::uint64_t digits) { digit_horizon_ = digits; }
 
   // All states from `id` on, and the edges between those from which a text follows. False: the
   // budget ran out.
@@ -165,6 +173,7 @@ class LanguageStore {
   Id state_of_automaton(Id automaton, const std::string& state);
   static constexpr int kMaxHorizonDepth = 16;
   Id horizon_form(Id id, std::uint64_t horizon, int depth);
+  bool is_digits(Id id) const;  // one of '0' to '9'
 
   State& state(Id id);
   Id step_slowly(Id id, char32_t code);
@@ -180,6 +189,7 @@ class LanguageStore {
 
   Budget budget_;
   std::uint64_t work_ = 0, max_work_ = 0;
+  std::uint64_t digit_horizon_ = kUnbounded;
   std::uint64_t bytes_ = 0, automaton_bytes_ = 0;  // of all, and of automaton_ alone
   void add_automaton_bytes(std::uint64_t bytes) {
     bytes_ += bytes;

@@ -21,6 +21,7 @@ Masks::Masks(Machine& machine, const Vocabulary& vocabulary, std::uint64_t max_b
       vocabulary_(vocabulary),
       max_bytes_(max_bytes),
       all_inside_(std::make_shared<const Piece>(Piece{.base = 0})) {
+  machine.languages().set_digit_horizon(vocabulary.longest_digits());
   path_.resize(vocabulary.longest_bytes() + 2);
   behind_path_.resize(path_.size());
   in_loop_.resize(path_.size());

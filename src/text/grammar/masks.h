@@ -167,7 +167,13 @@ class Masks {
   struct Loop {
     std::uint64_t kinds = 0;
     std::uint64_t limit = kUnbounded;
+    bool is_digits = false;  // each leads to a state of its own, so that short ones count, too
+    bool holds(std::uint32_t longest) const {
+      return longest >= (is_digits ? 2u : kMinLongest) && longest <= limit;
+    }
   };
+  // A loop of shorter tokens is walked as any other.
+  static constexpr std::uint32_t kMinLongest = 4;
   Loop loop_of(Id language, bool is_json);
   // The kinds all of whose characters lead from `language` to `to`.
   std::uint64_t kinds_to(Id language, Id to, bool is_json);

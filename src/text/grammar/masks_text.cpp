@@ -8,8 +8,7 @@ namespace sluice::grammar {
 namespace {
 
 constexpr Text kNoText{{}, false};
-// A loop on fewer kinds, or a smaller part of the trie, is walked as any other.
-constexpr std::uint32_t kMinLongest = 4;
+// A smaller part of the trie is walked as any other.
 constexpr std::uint32_t kMinSubtree = 32;
 constexpr std::size_t kFewRejected = 16;
 constexpr std::uint64_t kLanguageBytes = 32;
@@ -32,6 +31,33 @@ std::uint64_t kinds_where(LanguageStore& store, LanguageStore::Id intervals_of, 
   }
   kinds &= ~others;
   return has_wide ? kinds | Vocabulary::kWide : kinds;
+}
+
+// So many digits may follow, whichever they are, and a text goes on behind each.
+std::uint64_t free_digits(const LanguageStore& store, LanguageStore::Id id, int depth) {
+  constexpr int kMaxDepth = 8;
+  using Kind = LanguageStore::Kind;
+  const LanguageStore::Expression& whole = store.at(id);
+  if (!whole.is_positive || depth > kMaxDepth) return 0;
+  switch (whole.kind) {
+    case Kind::kAutomaton:
+      return store.free_digits(id);
+    case Kind::kConcat:
+      return free_digits(store, whole.left, depth + 1);
+    case Kind::kRepeat: {
+      if (store.at(whole.left).kind != Kind::kChars) return 0;
+      const std::span<const CodeRange> set = store.set(whole.left);
+      return set.size() == 1 && set[0].first == '0' && set[0].last == '9' ? whole.max : 0;
+    }
+    case Kind::kAny: {
+      std::uint64_t most = 0;
+      for (const LanguageStore::Id part : store.list(id))
+        most = std::max(most, free_digits(store, part, depth + 1));
+      return most;
+    }
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
@@ -296,7 +322,9 @@ Masks::Loop Masks::loop_of(Id language, bool is_json) {
   const LanguageStore::Expression head = whole.kind == Kind::kConcat ? store.at(whole.left) : whole;
   const bool counts = head.kind == Kind::kRepeat && head.max != kUnbounded && whole.is_positive &&
                       store.at(head.left).kind == Kind::kChars;
-  if (counts) {
+  if (const std::uint64_t digits = is_json ? 0 : free_digits(store, language, 0); digits > 0) {
+    loop = {.kinds = Vocabulary::kind_of('0'), .limit = digits, .is_digits = true};
+  } else if (counts) {
     loop.limit = head.max;
     loop.kinds = kinds_where(store, head.left, is_json, [&](char32_t code) {
       return store.step(head.left, code) == LanguageStore::kEmpty;
@@ -338,7 +366,7 @@ bool Masks::walk_loop(const Item& item, Entry& entry, Found& found) {
   if (loop.kinds == 0) return false;
   std::vector<std::uint32_t> bits(vocabulary_.num_words());
   const std::uint32_t longest = vocabulary_.add_kinds(bits, loop.kinds);
-  if (longest < kMinLongest || longest > loop.limit) return false;
+  if (!loop.holds(longest)) return false;
 
   const Vocabulary::Trie& trie = vocabulary_.trie();
   const std::vector<Vocabulary::Below>& below = vocabulary_.below();

@@ -18,8 +18,7 @@ bool is_blank(unsigned char byte) {
   return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
-// A loop on fewer kinds, or a smaller part of the trie, is walked as any other.
-constexpr std::uint32_t kMinLongest = 4;
+// A smaller part of the trie is walked as any other.
 constexpr std::uint32_t kMinSubtree = 32;
 // States beyond these have no table.
 constexpr std::size_t kMaxTables = 2048;
@@ -252,7 +251,7 @@ void Masks::walk_language(Id language, bool is_json, Bits bits) {
   if (const Loop loop = entered_loop(language, is_json); loop.kinds != 0) {
     const std::vector<std::uint32_t> before(bits.begin(), bits.end());
     const std::uint32_t longest = vocabulary_.add_kinds(bits, loop.kinds);
-    if (longest >= kMinLongest && longest <= loop.limit)
+    if (loop.holds(longest))
       kinds = loop.kinds;
     else
       std::ranges::copy(before, bits.begin());

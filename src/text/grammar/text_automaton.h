@@ -22,8 +22,10 @@ class TextAutomaton {
   virtual std::string step(std::string_view state, char c) const = 0;
   // Whether the text may end.
   virtual bool accepts(std::string_view state) const = 0;
-  // A state from which the same texts of up to `horizon` characters go on.
+  // A state from which the same texts of up to `horizon` digits go on.
   virtual std::string horizon_form(std::string_view state, std::uint64_t horizon) const = 0;
+  // So many digits may follow, whichever they are, and a text goes on behind each.
+  virtual std::uint64_t free_digits(std::string_view state) const = 0;
 };
 
 }  // namespace sluice::grammar

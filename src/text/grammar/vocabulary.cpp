@@ -40,6 +40,9 @@ Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::int32_t vocab_size)
   }
   for (std::int32_t id = 0; id < count; ++id) {
     longest_bytes_ = std::max(longest_bytes_, bytes(id).size());
+    const auto digits =
+        std::ranges::count_if(bytes(id), [](char c) { return c >= '0' && c <= '9'; });
+    longest_digits_ = std::max(longest_digits_, static_cast<std::size_t>(digits));
     if (!bytes(id).empty()) keys.push_back({bytes(id), id});
   }
   std::ranges::sort(specials_);

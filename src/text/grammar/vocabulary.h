@@ -47,6 +47,7 @@ class Vocabulary {
     return !text.empty() && text[0] != '\xFF';
   }
   std::size_t longest_bytes() const { return longest_bytes_; }
+  std::size_t longest_digits() const { return longest_digits_; }  // of one token
   // The texts of all special tokens, sorted.
   const std::vector<std::string>& special_tokens() const { return specials_; }
   // The length of the longest special token with which `text` begins; 0: none.
@@ -173,7 +174,7 @@ class Vocabulary {
   std::string bytes_;
   std::vector<std::uint32_t> offsets_;
   std::vector<std::string> specials_;  // texts, sorted
-  std::size_t longest_bytes_ = 0;
+  std::size_t longest_bytes_ = 0, longest_digits_ = 0;
   Trie trie_;
   std::vector<std::int32_t> same_;
   std::vector<std::uint32_t> node_of_;

@@ -6,9 +6,12 @@
 namespace sluice::grammar {
 namespace {
 
-// No document has more digits than these, but a model may write on without an end. Numbers of a
-// schema that are longer add theirs.
-constexpr std::uint32_t kMaxDigits = 64;
+// No document has more digits than these, but a model may write on without an end: before the
+// point, and behind it. A double is written with up to 23 digits behind the point, where it has no
+// exponent. Numbers of a schema that are longer add theirs. Steps need room to be reached.
+constexpr std::uint32_t kMaxWholeDigits = 64;
+constexpr std::uint32_t kMaxFractionDigits = 24;
+constexpr std::uint32_t kMaxStepDigits = 64;
 constexpr std::uint32_t kMaxExponentDigits = 4;
 constexpr std::int32_t kMaxExponent = 9999;
 constexpr std::int64_t kFar = 1'000'000'000'000'000;
@@ -55,13 +58,10 @@ NumberAutomaton::NumberAutomaton(const NumberSet& set)
       has_integers_(set.has_integers),
       has_fractions_(set.has_fractions),
       is_plain_integer_(set.is_plain_integer) {
-  max_digits_ = kMaxDigits;
+  std::int64_t longest = 0;
   const auto count = [&](const Decimal& value) {
     const std::int64_t places = std::max(std::abs(value.magnitude()), std::abs(value.exponent));
-    const std::int64_t size = static_cast<std::int64_t>(value.digits.size()) + places;
-    max_digits_ =
-        std::max(max_digits_,
-                 kMaxDigits + static_cast<std::uint32_t>(std::min<std::int64_t>(size, 1 << 20)));
+    longest = std::max(longest, static_cast<std::int64_t>(value.digits.size()) + places);
   };
   for (const bool is_negative : {false, true}) {
     Side& side = sides_[is_negative ? 1 : 0];
@@ -101,6 +101,9 @@ NumberAutomaton::NumberAutomaton(const NumberSet& set)
           {static_cast<std::uint64_t>(step.digits_value().value_or(1)), step.exponent});
     }
   }
+  const auto more = static_cast<std::uint32_t>(std::min<std::int64_t>(longest, 1 << 20));
+  max_whole_ = kMaxWholeDigits + more;
+  max_fraction_ = (steps_.empty() ? kMaxFractionDigits : kMaxStepDigits) + more;
   uses_places_ = has_values_ || !steps_.empty() || !has_integers_ || !has_fractions_;
 }
 
@@ -168,11 +171,16 @@ bool NumberAutomaton::Exponents::has(std::int64_t exponent) const {
   return std::ranges::any_of(listed, [&](std::int32_t one) { return one == exponent; });
 }
 
+bool NumberAutomaton::Exponents::is_any() const {
+  return !listed.empty() ||
+         std::max<std::int64_t>(from, -kMaxExponent) <= std::min<std::int64_t>(to, kMaxExponent);
+}
+
 bool NumberAutomaton::add_digit(State& state, int digit) const {
   const bool is_whole = state.phase == kStart || state.phase == kMinus || state.phase == kWhole;
   std::uint32_t& count = is_whole ? state.whole : state.fraction;
   // the first digit before the point is not counted
-  if (++count > max_digits_ + (is_whole ? 1 : 0)) return false;
+  if (++count > (is_whole ? max_whole_ + 1 : max_fraction_)) return false;
   if (state.phase == kStart || state.phase == kMinus)
     state.phase = digit == 0 ? kZero : kWhole;
   else if (state.phase == kPoint)
@@ -394,6 +402,9 @@ std::string NumberAutomaton::step(std::string_view bytes, char c) const {
     return {};
   }
   if (!is_viable(state)) return {};
+  // behind the last digit an end or an exponent must be possible
+  if (state.phase == kFraction && state.fraction == max_fraction_ && !exponents_of(state).is_any())
+    return {};
   tidy(state);
   return pack(state);
 }
@@ -420,18 +431,27 @@ bool NumberAutomaton::accepts(std::string_view bytes) const {
   }
 }
 
+std::uint64_t NumberAutomaton::free_digits(std::string_view bytes) const {
+  const State state = unpack(bytes);
+  const Side& side = side_of(state);
+  if (has_values_ || side.high || !side.is_possible || !state.has_digits) return 0;
+  // an end must be possible behind the last digit of a fraction
+  if (state.phase == kFraction) return max_fraction_ - std::min(max_fraction_, state.fraction + 1);
+  return state.phase == kWhole ? max_whole_ - std::min(max_whole_, state.whole) : 0;
+}
+
 // Far from the most digits their number does not matter, but for what it says of places.
 std::string NumberAutomaton::horizon_form(std::string_view bytes, std::uint64_t horizon) const {
   State state = unpack(bytes);
   const Side& side = side_of(state);
-  if (state.phase == kWhole && !side.has_bounds() && state.whole + horizon <= max_digits_) {
+  if (state.phase == kWhole && !side.has_bounds() && state.whole + horizon <= max_whole_) {
     state.whole = 1;
     return pack(state);
   }
   const bool is_decided =
       (!side.low || state.low_order != 0) && (!side.high || state.high_order != 0);
   if (state.phase == kFraction && !uses_places_ && is_decided && state.has_digits &&
-      state.fraction + horizon <= max_digits_) {
+      state.fraction + horizon <= max_fraction_) {
     state.fraction = 1;
     return pack(state);
   }

@@ -31,6 +31,7 @@ class NumberAutomaton : public TextAutomaton {
   std::string step(std::string_view state, char c) const override;
   bool accepts(std::string_view state) const override;
   std::string horizon_form(std::string_view state, std::uint64_t horizon) const override;
+  std::uint64_t free_digits(std::string_view state) const override;
 
  private:
   enum Phase : std::uint8_t { kStart, kMinus, kZero, kWhole, kPoint, kFraction, kE, kExponent };
@@ -68,6 +69,7 @@ class NumberAutomaton : public TextAutomaton {
     std::int64_t from = 0, to = -1;
     std::vector<std::int32_t> listed;
     bool has(std::int64_t exponent) const;
+    bool is_any() const;  // one that can be written
   };
 
   static std::string pack(const State& state);
@@ -88,7 +90,7 @@ class NumberAutomaton : public TextAutomaton {
   bool has_zero_ = false, has_values_ = false;
   bool has_integers_ = true, has_fractions_ = true, is_plain_integer_ = false;
   bool uses_places_ = false;  // of the last digit that is not zero
-  std::uint32_t max_digits_ = 0;
+  std::uint32_t max_whole_ = 0, max_fraction_ = 0;
 };
 
 }  // namespace sluice::grammar

@@ -161,6 +161,40 @@ TEST(NumberAutomaton, StatesOfLongNumbersAreFew) {
   EXPECT_FALSE(state_behind(prices, "1" + std::string(64, '2')).empty());
 }
 
+TEST(NumberAutomaton, ALongFractionEnds) {
+  NumberSet share;
+  share.raise_low(number("0.3"), true);
+  share.lower_high(number("0.5"), false);
+  const NumberAutomaton shares(share);
+  // 24 digits, and as many as the bounds have
+  EXPECT_FALSE(state_behind(shares, "0.3" + std::string(24, '7')).empty());
+  EXPECT_TRUE(state_behind(shares, "0.3" + std::string(30, '7')).empty());
+  // no digit is taken behind which nothing of the set may come
+  std::string text = "0.3";
+  while (!state_behind(shares, text + "0").empty()) text += "0";
+  EXPECT_GT(text.size(), 24u);
+  EXPECT_TRUE(holds(shares, text + "1"));
+}
+
+TEST(NumberAutomaton, FreeDigitsMayFollowWhicheverTheyAre) {
+  std::mt19937 random(3);
+  int num_free = 0;
+  for (const NumberSet& set : sets()) {
+    const NumberAutomaton automaton(set);
+    for (const char* begin : {"0", "7", "12", "-9", "0.3", "15.07", "-1."}) {
+      std::string state = state_behind(automaton, begin);
+      if (state.empty()) continue;
+      const std::uint64_t count = automaton.free_digits(state);
+      num_free += count > 0 ? 1 : 0;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        state = automaton.step(state, static_cast<char>('0' + random() % 10));
+        ASSERT_FALSE(state.empty()) << begin << " and " << i << " digits of " << set.canonical();
+      }
+    }
+  }
+  EXPECT_GT(num_free, 500);
+}
+
 TEST(NumberAutomaton, AHorizonFormGoesOnWithTheSameTexts) {
   std::vector<std::string> texts{""};
   for (std::size_t first = 0, i = 0; i < 2; ++i) {
@@ -172,7 +206,8 @@ TEST(NumberAutomaton, AHorizonFormGoesOnWithTheSameTexts) {
   for (const NumberSet& set : sets()) {
     const NumberAutomaton automaton(set);
     for (const std::string& begin :
-         {std::string("12"), std::string("0.7"), "1." + sevens, "7" + sevens, std::string("1e")}) {
+         {std::string("12"), std::string("0.7"), "1." + sevens, "1." + sevens.substr(0, 25),
+          "7" + sevens, std::string("1e")}) {
       const std::string state = state_behind(automaton, begin);
       if (state.empty()) continue;
       const std::string form = automaton.horizon_form(state, 2);

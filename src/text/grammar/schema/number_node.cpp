@@ -13,11 +13,11 @@ constexpr std::int64_t kMaxPlainDigits = 400;
 // No document has more digits than these, but a model may write on without an end: before the
 // point, behind it. Bounds of a schema that are longer add theirs.
 constexpr std::size_t kMaxWholeDigits = 64;
-constexpr std::size_t kMaxFractionDigits = 32;
+constexpr std::size_t kMaxFractionDigits = 24;
 constexpr const char* kAnyWhole = "(0|[1-9][0-9]{0,63})";
-constexpr const char* kAnyFraction = "(\\.[0-9]{1,32})?";
-constexpr const char* kZeroFraction = "(\\.0{1,32})?";
-constexpr const char* kZeros = "0{0,32}";
+constexpr const char* kAnyFraction = "(\\.[0-9]{1,24})?";
+constexpr const char* kZeroFraction = "(\\.0{1,24})?";
+constexpr const char* kZeros = "0{0,24}";
 constexpr const char* kFewZeros = "0{0,3}";
 constexpr const char* kExponent = "[0-9]{1,4}";
 

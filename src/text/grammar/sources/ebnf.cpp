@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "text/grammar/regex_classes.h"
+#include "text/grammar/sources/grammar_parts.h"
 #include "text/unicode.h"
 
 namespace sluice::grammar {
@@ -13,13 +14,6 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 64;  // R13
 constexpr std::uint64_t kMaxCount = 1'000'000'000;
-
-// A part of a rule: a language where no rule is used, else a node.
-struct Part {
-  bool is_language = true;
-  LanguageId language{};
-  NodeId node{};
-};
 
 class Parser {
  public:
@@ -46,14 +40,8 @@ class Parser {
 
   void fail_at(std::size_t position, std::string_view what) {
     if (fault_) return;
-    std::size_t line = 1, column = 1;
-    for (std::size_t i = 0; i < position && i < text_.size(); ++i) {
-      column = text_[i] == '\n' ? 1 : column + 1;
-      line += text_[i] == '\n' ? 1 : 0;
-    }
-    fault_ =
-        Fault{400, "invalid_grammar", "",
-              fmt::format("The grammar is wrong at line {}, column {}: {}.", line, column, what)};
+    fault_ = Fault{400, "invalid_grammar", "",
+                   fmt::format("The grammar is wrong at {}: {}.", place_in(text_, position), what)};
   }
 
   bool next_is(std::string_view text) const { return text_.substr(at_).starts_with(text); }
@@ -115,7 +103,7 @@ class Parser {
                      "The grammar needs more memory or steps than its budget allows."};
     }
     if (!fault_ && open_.size() > 1) fail_at(open_.back().position, "this '(' is not closed");
-    if (!fault_) grammar_.define_rule(id, node_of(close_group()));
+    if (!fault_) grammar_.define_rule(id, node_of(grammar_, close_group()));
   }
 
   void term() {
@@ -144,7 +132,7 @@ class Parser {
       case '|': {
         ++at_;
         Group& group = open_.back();
-        group.alternatives.push_back(concat_of(std::move(group.parts)));
+        group.alternatives.push_back(concat_of(grammar_, group.parts));
         group.parts.clear();
         group.can_repeat = false;
         return;
@@ -177,56 +165,15 @@ class Parser {
   Part close_group() {
     Group group = std::move(open_.back());
     open_.pop_back();
-    group.alternatives.push_back(concat_of(std::move(group.parts)));
-    if (group.alternatives.size() == 1) return group.alternatives[0];
-    Languages& languages = grammar_.languages();
-    std::vector<LanguageId> ids;
-    std::vector<NodeId> nodes;
-    for (const Part& part : group.alternatives)
-      if (part.is_language) ids.push_back(part.language);
-    if (!ids.empty()) {
-      const LanguageId any = languages.alternate(ids);
-      if (ids.size() == group.alternatives.size()) return {true, any, {}};
-      nodes.push_back(node_of({true, any, {}}));
-    }
-    for (const Part& part : group.alternatives)
-      if (!part.is_language) nodes.push_back(part.node);
-    return {false, {}, grammar_.any_of(nodes)};
-  }
-
-  Part concat_of(std::vector<Part> parts) {
-    std::vector<NodeId> nodes;
-    std::vector<LanguageId> run;
-    const auto flush = [&] {
-      if (!run.empty()) nodes.push_back(node_of({true, grammar_.languages().concat(run), {}}));
-      run.clear();
-    };
-    const bool is_language = std::ranges::all_of(parts, &Part::is_language);
-    for (const Part& part : parts) {
-      if (part.is_language) {
-        run.push_back(part.language);
-        continue;
-      }
-      flush();
-      nodes.push_back(part.node);
-    }
-    if (is_language) return {true, grammar_.languages().concat(run), {}};
-    flush();
-    return {false, {}, grammar_.sequence(nodes)};
-  }
-
-  NodeId node_of(const Part& part) {
-    return part.is_language ? grammar_.text(part.language) : part.node;
+    group.alternatives.push_back(concat_of(grammar_, group.parts));
+    return any_of(grammar_, group.alternatives);
   }
 
   void repeat(std::size_t begin, std::uint64_t min, std::uint64_t max) {
     Group& group = open_.back();
     if (!group.can_repeat) return fail_at(begin, "there is nothing to repeat");
     Part& part = group.parts.back();
-    if (part.is_language)
-      part.language = grammar_.languages().repeat(part.language, min, max);
-    else
-      part.node = grammar_.repeat(part.node, min, max);
+    part = repeat_of(grammar_, part, min, max);
   }
 
   std::optional<std::uint64_t> number() {

@@ -1,7 +1,7 @@
 #include "text/grammar/sources/grammar_source.h"
 
 #include "text/grammar/schema/schema.h"
-#include "text/grammar/sources/ebnf.h"
+#include "text/grammar/sources/lark.h"
 #include "text/grammar/sources/structural_tag.h"
 
 namespace sluice::grammar {
@@ -36,7 +36,7 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source, const Voca
       return grammar.text(language.value());
     }
     case GrammarSource::kEbnf:
-      return parse_ebnf(grammar, source.text);
+      return parse_grammar(grammar, source.text);
     case GrammarSource::kChoice:
       return grammar.text(grammar.languages().literals(source.choices));
     case GrammarSource::kStructuralTag:

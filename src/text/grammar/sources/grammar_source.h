@@ -16,7 +16,7 @@ struct GrammarSource {
     kJson,           // any JSON value; `text` is "object" for an object alone
     kJsonSchema,     // `text`: the schema
     kRegex,          // `text`: the pattern, which matches the whole answer
-    kEbnf,           // `text`: GBNF with a rule `root`
+    kEbnf,           // `text`: GBNF with a rule `root`, or Lark (lark.h)
     kChoice,         // one of `choices`
     kStructuralTag,  // `text`: the tag as JSON
   };

@@ -54,6 +54,47 @@ TEST(Regex, SearchFindsPartsAndHonoursAnchors) {
   EXPECT_FALSE(search("a$b", "ab"));
 }
 
+TEST(Regex, AnchorsInRepetitionsAreExact) {
+  const char* path = "^(\\/?([.]{2}|[a-z]*)($|\\/))*$";
+  EXPECT_TRUE(search(path, "/ab/../c"));
+  EXPECT_TRUE(search(path, "/ab/"));
+  EXPECT_FALSE(search(path, "/ab.c/"));
+  EXPECT_TRUE(search("^([^,]+(,|$)){3,}$", "a,b,c"));
+  EXPECT_TRUE(search("^([^,]+(,|$)){3,}$", "a,b,c,"));
+  EXPECT_FALSE(search("^([^,]+(,|$)){3,}$", "a,b"));
+  EXPECT_TRUE(full("(?:^x|a|b$)*", "xaab"));
+  EXPECT_FALSE(full("(?:^x|a|b$)*", "axb"));
+  EXPECT_FALSE(full("(?:^x|a|b$)*", "xaba"));
+  EXPECT_TRUE(full("(?:$){20}", ""));
+  EXPECT_FALSE(full("(?:a$){20}", "a"));
+}
+
+TEST(Regex, LooksAheadAtEachCharacterOfARepetition) {
+  const char* tempered = "^((?!mode)(?!Mode).)*$";
+  EXPECT_TRUE(search(tempered, "mod and Mod"));
+  EXPECT_TRUE(search(tempered, ""));
+  EXPECT_FALSE(search(tempered, "a mode"));
+  EXPECT_FALSE(search(tempered, "Mode"));
+  EXPECT_TRUE(full("(?:(?!--)[a-z-]){2,}", "a-b-"));
+  EXPECT_FALSE(full("(?:(?!--)[a-z-]){2,}", "a--b"));
+  EXPECT_FALSE(full("(?:(?!--)[a-z-]){2,}", "a"));
+  EXPECT_TRUE(full("(?:(?!a$)[ab])*", "aab"));
+  EXPECT_FALSE(full("(?:(?!a$)[ab])*", "ba"));
+}
+
+TEST(Regex, StartsBesideLookAroundsAreExact) {
+  EXPECT_TRUE(search("^(?!.*/)^(.*[^.]+.*)$", "a.b"));
+  EXPECT_FALSE(search("^(?!.*/)^(.*[^.]+.*)$", "a/b"));
+  EXPECT_FALSE(search("^(?!.*/)^(.*[^.]+.*)$", ".."));
+  EXPECT_TRUE(search("^(?!^lucene\\.|mongodb\\.).*", "lucenes"));
+  EXPECT_FALSE(search("^(?!^lucene\\.|mongodb\\.).*", "lucene.x"));
+  EXPECT_FALSE(search("^(?!^lucene\\.|mongodb\\.).*", "mongodb.x"));
+  EXPECT_TRUE(search("(?!ab)^b?", "b"));
+  EXPECT_FALSE(search("(?!ab)^b?", "ab"));
+  EXPECT_FALSE(full("(?!^a)a", "a"));
+  EXPECT_THAT(refusal("b(?!^a)a"), HasSubstr("'^' inside a look-around at character 5"));
+}
+
 TEST(Regex, LookAroundIsExact) {
   EXPECT_TRUE(full("(?=a)[a-z]+", "abc"));
   EXPECT_FALSE(full("(?=a)[a-z]+", "bc"));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/grammar/sources/ebnf.h"
+#include "text/grammar/sources/lark.h"
 
 namespace sluice::grammar {
 namespace {
@@ -73,7 +73,7 @@ class Reader {
     if (type == "const_string") return text_of(json, "value", at);
     if (type == "json_schema") return schema(json, at);
     if (type == "regex") return pattern(json, at);
-    if (type == "grammar") return ebnf(json, at);
+    if (type == "grammar") return grammar_text(json, at);
     if (type == "any_text") return any_text(json, at, ends);
     if (type == "sequence" || type == "or") return list(json, at, ends, type == "or");
     if (type == "optional" || type == "plus" || type == "star" || type == "repeat")
@@ -135,10 +135,10 @@ class Reader {
     return take(grammar_.languages().regex(*text),
                 [&](LanguageId language) { return grammar_.text(language); });
   }
-  NodeId ebnf(const Json& json, const std::string& at) {
+  NodeId grammar_text(const Json& json, const std::string& at) {
     const std::optional<std::string> text = string(json, "grammar", at);
     if (!text) return grammar_.none();
-    return take(parse_ebnf(grammar_, *text), [](NodeId node) { return node; });
+    return take(parse_grammar(grammar_, *text), [](NodeId node) { return node; });
   }
 
   NodeId free_text(const std::vector<std::string>& excluded) {
