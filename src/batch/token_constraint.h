@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace sluice {
 
@@ -20,6 +21,9 @@ class TokenConstraint {
   virtual bool accept(std::int32_t token) = 0;
   // Takes the last tokens back, as if they had not come.
   virtual void rollback(std::size_t count) = 0;
+  // Appends at most `max_drafts` tokens to `drafts` that probably come next, since the grammar
+  // leaves little else. They are guesses: a mask may allow other tokens, or forbid these.
+  virtual void draft(int /*max_drafts*/, std::vector<std::int32_t>& /*drafts*/) {}
 };
 
 // Makes the constraint of one choice. Empty: the request has none.

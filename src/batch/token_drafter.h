@@ -22,4 +22,9 @@ class TokenDrafter {
 
 using DrafterMaker = std::function<std::unique_ptr<TokenDrafter>()>;
 
+// Appends at most `max_drafts` drafts that the grammar of a sequence (sequence_id()) suggests. All
+// known tokens of the sequence have been accepted by its constraint before.
+using GrammarDrafter =
+    std::function<void(std::uint64_t sequence, int max_drafts, std::vector<std::int32_t>& drafts)>;
+
 }  // namespace sluice

@@ -32,7 +32,7 @@ EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Execu
       executor_(std::move(executor)),
       depth_(parts_->plan.scheduler.max_steps_in_flight),
       inbox_(kInboxCapacity),
-      scheduler_(parts_->plan.scheduler),
+      scheduler_(scheduler_options()),
       trace_(parts_->trace
                  ? std::make_unique<LoopTrace>(parts_->trace, executor_->first().context(), depth_)
                  : nullptr),
@@ -46,6 +46,17 @@ EngineLoop::~EngineLoop() {
   trace_.reset();                 // times the runners
   executor_->end_runners();       // before the communicators that their graphs hold
   parts_->communicators.reset();  // before the region of the executor's ranks
+}
+
+// Those of the plan. Grammars draft where the engine keeps them.
+SchedulerOptions EngineLoop::scheduler_options() {
+  SchedulerOptions options = parts_->plan.scheduler;
+  if (parts_->plan.speculation.forced_tokens)
+    options.draft_forced = [this](std::uint64_t sequence, int max_drafts,
+                                  std::vector<std::int32_t>& drafts) {
+      grammars_.draft(sequence, max_drafts, drafts);
+    };
+  return options;
 }
 
 // ---- engine thread

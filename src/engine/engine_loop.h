@@ -117,6 +117,7 @@ class EngineLoop final : public Engine {
   void launch(std::unique_ptr<Step> step);
   void commit_oldest();
   std::vector<SampleInputs> masks_of(const Step& step);
+  SchedulerOptions scheduler_options();
   void end_refused();
   void deliver();
   void end_live(const Fault& fault);

@@ -132,6 +132,12 @@ void GrammarRows::accept(std::span<const Event> events) {
   }
 }
 
+void GrammarRows::draft(std::uint64_t sequence, int max_drafts, std::vector<std::int32_t>& drafts) {
+  const auto found = rows_.find(sequence);
+  if (found == rows_.end() || found->second.is_refused) return;
+  found->second.constraint->draft(max_drafts, drafts);
+}
+
 void GrammarRows::refuse(std::uint64_t sequence, Row& row, Fault fault) {
   row.is_refused = true;
   refused_.push_back({sequence >> 8, std::move(fault)});

@@ -40,6 +40,8 @@ class GrammarRows {
   // [dp], with a mask for each row of logits with has_mask.
   std::vector<SampleInputs> masks(const Step& step, int vocab_size);
   void accept(std::span<const Event> events);
+  // Appends at most `max_drafts` drafts of the tokens behind those accepted (TokenConstraint).
+  void draft(std::uint64_t sequence, int max_drafts, std::vector<std::int32_t>& drafts);
   // Requests to be ended since the last call.
   std::vector<Refused> take_refused() { return std::exchange(refused_, {}); }
 

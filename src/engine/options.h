@@ -69,6 +69,7 @@ struct Options {
   std::string speculative_config;            // vLLM's JSON, instead of the others; empty: none
   std::string speculative_draft_model_path;  // directory or repo id of a draft model; empty: none
   bool speculative_adaptive = true;          // the number of drafts follows what they bring
+  bool draft_forced_tokens = false;          // those that a grammar forces; needs no draft model
   // no options, for tests: drafts are computed as a GPU does; and for `bench latency`: the chance
   // that the draft at each place counts as right, whatever the model says
   bool drafts_as_rows = false;

@@ -15,8 +15,8 @@ constexpr int kDefaultChunk = 512;
 // On a GPU a step of a few rows costs as much as one of some hundred.
 constexpr int kDefaultRunningOnGpu = 256;
 constexpr int kDefaultChunkOnGpu = 8192;
-// Rows of a step with drafts, each laid out as a decode row: more of them gain nothing.
-constexpr int kDraftRowsOnGpu = 256;
+// Rows of a step with drafts. On a GPU each is laid out as a decode row: more of them gain nothing.
+constexpr int kDraftRows = 256;
 
 // The first thing that cannot be served.
 class Checks {
@@ -149,43 +149,44 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
   }
   const SpeculationOptions out = std::move(chosen).value();
   if (!out.is_on()) return out;
-  const std::string_view name = draft_method_row(out.method).name;
-  const std::string_view option = "speculative-algorithm";
+  const bool has_method = out.has_method();
+  const std::string name =
+      has_method ? fmt::format("--speculative-algorithm {}", draft_method_row(out.method).name)
+                 : "--draft-forced-tokens";
+  const std::string_view option = has_method ? "speculative-algorithm" : "draft-forced-tokens";
+  const std::string_view undo = has_method ? "give NONE" : "leave it out";
   checks.require(!config.recurrent, option,
-                 "--speculative-algorithm {} cannot serve {}: its recurrent layers keep one state "
-                 "for each sequence, which does not go back behind a wrong draft; give NONE",
-                 name, config.architecture);
+                 "{} cannot serve {}: its recurrent layers keep one state for each sequence, which "
+                 "does not go back behind a wrong draft; {}",
+                 name, config.architecture, undo);
   checks.require(!config.fallback, option,
-                 "--speculative-algorithm {} cannot serve {}, which the Transformers plugin "
-                 "computes; give NONE",
-                 name, config.architecture);
+                 "{} cannot serve {}, which the Transformers plugin computes; {}", name,
+                 config.architecture, undo);
   if (out.method == DraftMethod::kNextn) {
     const std::string refusal = draft_layer_refusal(config);
-    checks.require(refusal.empty(), option, "--speculative-algorithm {} is refused: {}", name,
-                   refusal);
+    checks.require(refusal.empty(), option, "{} is refused: {}", name, refusal);
   }
   const bool is_beside =
       draft_method_row(out.method).has_model ||
       (out.method == DraftMethod::kNextn && has_state_draft(config.architecture));
   checks.require(options.tp_size == 1 || (on_cpu && !is_beside), option,
-                 "--speculative-algorithm {} and --tp-size {} exclude each other here: several "
-                 "ranks draft with NGRAM and NEXTN, on a CPU; leave one out",
+                 "{} and --tp-size {} exclude each other here: several ranks draft with grammars, "
+                 "NGRAM and NEXTN, on a CPU; leave one out",
                  name, options.tp_size);
-  checks.require(options.pp_size == 1 || (on_cpu && out.method == DraftMethod::kNgram), option,
-                 "--speculative-algorithm {} and --pp-size {} exclude each other here: stages "
-                 "draft with NGRAM, on a CPU; leave one out",
+  checks.require(options.pp_size == 1 || (on_cpu && out.reads_text()), option,
+                 "{} and --pp-size {} exclude each other here: stages draft with grammars and "
+                 "NGRAM, on a CPU; leave one out",
                  name, options.pp_size);
-  checks.require(options.dp_size == 1 || out.method == DraftMethod::kNgram, option,
-                 "--speculative-algorithm {} and --dp-size {} exclude each other here: groups of "
-                 "ranks draft with NGRAM; leave one out",
+  checks.require(options.dp_size == 1 || out.reads_text(), option,
+                 "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars "
+                 "and NGRAM; leave one out",
                  name, options.dp_size);
   checks.require(!options.rope_by_length, option,
-                 "--speculative-algorithm {} and --rope-by-length exclude each other: rotations "
-                 "would follow the number of drafts; leave one out",
+                 "{} and --rope-by-length exclude each other: rotations would follow the number of "
+                 "drafts; leave one out",
                  name);
   checks.require(options.steps_in_flight <= 1, option,
-                 "--speculative-algorithm {} needs every token before the next step; {} steps in "
-                 "flight were asked for",
+                 "{} needs every token before the next step; {} steps in flight were asked for",
                  name, options.steps_in_flight);
   return out;
 }
@@ -220,10 +221,11 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.schedule_conservativeness = options.schedule_conservativeness;
   out.disable_radix_cache = options.disable_radix_cache;
   out.max_drafts = speculation.max_drafts;
-  if ((gpu || options.drafts_as_rows) && speculation.is_on())
+  // On a CPU forced tokens have the same limit, for which memory is taken.
+  if ((gpu || options.drafts_as_rows || !speculation.has_method()) && speculation.is_on())
     out.max_draft_rows =
         std::max(out.max_running_requests,
-                 std::min(kDraftRowsOnGpu, out.max_running_requests * (1 + out.max_drafts)));
+                 std::min(kDraftRows, out.max_running_requests * (1 + out.max_drafts)));
   out.make_drafter = options.synthetic_acceptance.empty() ? make_drafter(speculation)
                                                           : make_synthetic_drafter(speculation);
   out.draft_slots = speculation.slots_behind();
@@ -232,18 +234,21 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
 }
 
 // Decode rows and their drafts ride along with prefill tokens.
-Limits limits_of(const SchedulerOptions& scheduler, bool on_cpu) {
+Limits limits_of(const SchedulerOptions& scheduler, bool on_cpu, bool drafts_as_rows) {
   const int prefill = scheduler.chunked_prefill_tokens > 0
                           ? scheduler.chunked_prefill_tokens
                           : std::max(scheduler.max_context, scheduler.max_prefill_tokens);
+  const bool has_few_rows = scheduler.max_draft_rows > 0 && !drafts_as_rows;
+  const std::int64_t decode_rows =
+      has_few_rows ? scheduler.max_draft_rows
+                   : std::int64_t{scheduler.max_running_requests} * (1 + scheduler.max_drafts);
   return {.max_running_requests = scheduler.max_running_requests,
-          .max_step_tokens =
-              prefill + std::int64_t{scheduler.max_running_requests} * (1 + scheduler.max_drafts),
+          .max_step_tokens = prefill + decode_rows,
           // A stage on a CPU computes one step after the other, however many wait for it.
           .steps_in_flight = scheduler.pipelined
                                  ? std::min(scheduler.max_steps_in_flight, on_cpu ? 1 : 2)
                                  : scheduler.max_steps_in_flight,
-          .max_draft_rows = scheduler.max_draft_rows};
+          .max_draft_rows = drafts_as_rows ? scheduler.max_draft_rows : 0};
 }
 
 KvPolicy kv_policy(const Options& options, Device device) {
@@ -392,7 +397,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   if (options.pp_size > 1 && unstaged.empty())
     plan.runner.model.layers = layers_of_stage(config.num_layers, plan.stage, options.pp_size);
   plan.scheduler.dp_size = plan.dp_size;
-  plan.runner.limits = limits_of(plan.scheduler, on_cpu);
+  plan.runner.limits = limits_of(plan.scheduler, on_cpu, !on_cpu || options.drafts_as_rows);
   plan.runner.kv = kv_policy(options, machine.device);
   plan.runner.graphs = {.enabled = !options.disable_cuda_graph,
                         .lazy = options.lazy_cuda_graphs,

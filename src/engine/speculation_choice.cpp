@@ -13,6 +13,8 @@ namespace {
 
 // vLLM's, where a configuration names neither length.
 constexpr int kDefaultLookup = 5;
+// Of tokens that a grammar forces, where no method says another number. Long keys have as many.
+constexpr int kForcedDrafts = 15;
 
 std::vector<std::string_view> served_names() {
   std::vector<std::string_view> names;
@@ -62,7 +64,7 @@ SpeculationOptions read_speculative_config(std::string_view json) {
   require(row.has_model || !names_model || config["model"] == name,
           "the key 'model' is refused: {} needs no model of its own", name);
   out.method = row.method;
-  if (!out.is_on()) return out;
+  if (!out.has_method()) return out;
   if (row.has_model) {
     require(names_model && config["model"].is_string() && config["model"] != "",
             "{} needs the key 'model': the directory or repo id of a draft model", row.name);
@@ -82,6 +84,7 @@ SpeculationOptions read_speculative_config(std::string_view json) {
 
 Result<SpeculationOptions> choose_speculation(const Options& options) {
   SpeculationOptions out = read_speculative_config(options.speculative_config);
+  out.forced_tokens = options.draft_forced_tokens;
   const DraftMethodRow& row = served_draft_method(options.speculative_algorithm);
   const auto refuse = [](std::string option, std::string message) {
     return Fault{400, "invalid_value", std::move(option), std::move(message)};
@@ -94,6 +97,7 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
     if (row.method != DraftMethod::kNone)
       return refuse("speculative-config",
                     "--speculative-config and --speculative-algorithm are both given; give one");
+    if (!out.has_method() && out.is_on()) out.max_drafts = kForcedDrafts;
     return out;
   }
   out.method = row.method;
@@ -120,7 +124,8 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                   fmt::format("--speculative-num-draft-tokens is {} and --speculative-num-steps is "
                               "{}; a chain of {} drafts has {} tokens. Give one of them",
                               rows, steps, steps, steps + 1));
-  out.max_drafts = rows > 0 ? rows - 1 : steps > 0 ? steps : row.default_drafts;
+  const int usual = out.has_method() ? row.default_drafts : kForcedDrafts;
+  out.max_drafts = rows > 0 ? rows - 1 : steps > 0 ? steps : usual;
   out.ngram = {options.speculative_ngram_min_match, options.speculative_ngram_max_match};
   if (out.ngram.min_match > out.ngram.max_match)
     return refuse("speculative-ngram-min-match-window-size",

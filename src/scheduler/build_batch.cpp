@@ -76,6 +76,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   out.sequence = &s;
   out.end = end;
   out.decode = decode;
+  out.draft_kind = s.draft_kind;
   out.snapshot = !decode && plan_snapshot(s, batch);
   if (s.needs_init) {
     s.needs_init = false;

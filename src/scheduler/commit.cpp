@@ -122,8 +122,8 @@ void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::s
   s.draft_counts.drafted += drafted;
   s.draft_counts.accepted += static_cast<int>(accepted);
   const auto right = static_cast<int>(accepted);
-  s.draft_acceptance.add(drafted, right, DraftController::kMemoryOfOne);
-  draft_controller_.add(drafted, right);
+  s.draft_acceptance(item.draft_kind).add(drafted, right, DraftController::kMemoryOfOne);
+  draft_controller_.add(drafted, right, item.draft_kind);
   SchedulerStats& stats = shared_counters_.stats;
   ++stats.verifications;
   stats.drafted_rows += drafted > 0;

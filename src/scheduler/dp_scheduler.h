@@ -23,6 +23,7 @@ struct StepInFlightItem {
   int end = 0;         // tokens computed after it
   int max_tokens = 0;  // that it may bring: its rows of logits that are sampled
   int num_prompt_rows = 0;
+  DraftKind draft_kind = DraftKind::kMethod;
   bool decode = false;
   bool snapshot = false;  // this step writes the next of sequence->snapshots
 };
@@ -103,6 +104,7 @@ class DpScheduler {
   void plan_drafts();
   int max_drafts_of_step() const;
   void find_drafts(Sequence& s, int max_drafts);
+  void find_forced(Sequence& s, int max_drafts);
   int make_room_for_drafts(Sequence& s);
   int choose_next_drafts();
   int draft_end(int end) const;
@@ -162,6 +164,7 @@ class DpScheduler {
   int lacking_group_ = 0;  // set by grow() when it fails
   std::vector<Item> prefills_, decodes_;
   std::vector<DraftController::Offer> offers_;  // of decodes_
+  std::vector<std::int32_t> forced_;            // of one of them
   int next_drafts_ = -1;                        // Batch::max_drafts
   bool probes_next_ = false;  // the next step's drafts are there to see whether they pay
   std::size_t num_probes_ = 0;

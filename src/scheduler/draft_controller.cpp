@@ -86,8 +86,8 @@ bool DraftController::can_make_up(int sequences) const {
          kProbeShare * steps_s;
 }
 
-void DraftController::add(int drafted, int accepted) {
-  all_.add(drafted, accepted, kMemoryOfAll);
+void DraftController::add(int drafted, int accepted, DraftKind kind) {
+  all_[static_cast<std::size_t>(kind)].add(drafted, accepted, kMemoryOfAll);
   // Where a probe was right, the next one follows at once.
   if (accepted > 0) wait_ = accepted == drafted ? 1 : std::min(wait_, kFirstWait);
 }

@@ -11,6 +11,8 @@
 // now and then one sequence gets drafts, to see whether that has changed.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +20,10 @@
 #include "batch/draft_costs.h"
 
 namespace sluice {
+
+// Where drafts come from. Each kind is right as often as it is.
+enum class DraftKind : std::uint8_t { kMethod, kForced };
+inline constexpr std::size_t kNumDraftKinds = 2;
 
 // How often the drafts of one sequence, or of all, were right.
 class DraftAcceptance {
@@ -51,10 +57,11 @@ class DraftController {
   // slots of all steps between, which costs little on a GPU and much on a CPU.
   bool can_make_up(int sequences) const;
 
-  void add(int drafted, int accepted);
-  // Of a sequence of which `seen` is known.
-  double chance(const DraftAcceptance& seen) const {
-    return seen.chance(all_.chance(kFirstChance, kWeightOfFirst), kWeightOfAll);
+  void add(int drafted, int accepted, DraftKind kind = DraftKind::kMethod);
+  // Of a sequence of whose drafts of this kind `seen` is known.
+  double chance(const DraftAcceptance& seen, DraftKind kind = DraftKind::kMethod) const {
+    const DraftAcceptance& all = all_[static_cast<std::size_t>(kind)];
+    return seen.chance(all.chance(kFirstChance, kWeightOfFirst), kWeightOfAll);
   }
 
   static constexpr double kMemoryOfOne = 0.85, kMemoryOfAll = 0.99;
@@ -64,7 +71,7 @@ class DraftController {
 
  private:
   const DraftCosts costs_;
-  DraftAcceptance all_;
+  std::array<DraftAcceptance, kNumDraftKinds> all_;
   int steps_without_ = 0, wait_ = kFirstWait;
   std::vector<double> right_;  // of each offer: the chance that all its drafts so far are
 

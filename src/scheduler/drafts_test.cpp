@@ -267,6 +267,52 @@ TEST(Drafts, AreNotMadeWhereNonePays) {
   }
 }
 
+// The constraint is not asked by the scheduler.
+struct NoConstraint : TokenConstraint {
+  bool fill(std::span<std::uint32_t>) override { return true; }
+  bool accept(std::int32_t) override { return true; }
+  void rollback(std::size_t) override {}
+};
+
+// Two sequences of which the first has a grammar. It drafts up to two tokens at each third place.
+TEST(Drafts, OfAGrammarComeBeforeThoseOfTheMethod) {
+  for (const bool has_method : {false, true}) {
+    Case c(10, 60, 4, has_method ? 1 : 0);  // the method's are wrong
+    if (!has_method) {
+      struct None : TokenDrafter {
+        void draft(std::span<const std::int32_t>, int, std::vector<std::int32_t>&) override {}
+      };
+      c.options.make_drafter = [] { return std::make_unique<None>(); };
+    }
+    World* now = nullptr;
+    int calls = 0;
+    c.options.draft_forced = [&](std::uint64_t sequence, int max_drafts,
+                                 std::vector<std::int32_t>& drafts) {
+      EXPECT_EQ(sequence, sequence_id(1, 0)) << "the other one has no grammar";
+      EXPECT_LE(max_drafts, 4);
+      ++calls;
+      const std::size_t known = now->of(1).tokens.size();
+      if (known % 3 != 0) return;
+      for (int i = 0; i < std::min(max_drafts, 2); ++i)
+        drafts.push_back(c.output[known + static_cast<std::size_t>(i)]);
+    };
+    World world(c.options);
+    now = &world;
+    QueuedRequest constrained = c.request();
+    constrained.make_constraint = [] { return std::make_unique<NoConstraint>(); };
+    ASSERT_TRUE(world.scheduler.add(std::move(constrained)).ok());
+    ASSERT_TRUE(world.scheduler.add(c.request(2)).ok());
+    world.run();
+    EXPECT_EQ(world.of(1).tokens, c.output);
+    EXPECT_EQ(world.of(2).tokens, c.output);
+    EXPECT_GT(calls, 20);
+    // Places 3, 6, .. bring three tokens each, and so the next one is such a place again.
+    EXPECT_EQ(world.of(1).drafts.accepted, 38);
+    EXPECT_EQ(world.of(2).drafts.accepted, 0);
+    EXPECT_EQ(world.of(2).drafts.drafted > 0, has_method);
+  }
+}
+
 TEST(Drafts, NeedOneStepInFlightAndNoStates) {
   SchedulerOptions options = options_of(10);
   options.max_drafts = 2;

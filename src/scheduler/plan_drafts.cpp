@@ -12,8 +12,8 @@ void DpScheduler::plan_drafts() {
     Sequence& s = *item.sequence;
     find_drafts(s, most);
     any = any || !s.drafts.empty();
-    offers_.push_back(
-        {draft_controller_.chance(s.draft_acceptance), static_cast<int>(s.drafts.size())});
+    offers_.push_back({draft_controller_.chance(s.draft_acceptance(s.draft_kind), s.draft_kind),
+                       static_cast<int>(s.drafts.size())});
   }
   int other_rows = 0;
   for (const Item& item : prefills_) other_rows += item.count;
@@ -53,8 +53,10 @@ void DpScheduler::find_drafts(Sequence& s, int max_drafts) {
   const int most = std::min(max_drafts, left);
   const bool may = most > 0 && s.planned + 1 == s.num_known();
   if (options_.make_drafter || !may) s.drafts.clear();
+  s.draft_kind = DraftKind::kMethod;
   if (!may) return;
-  if (options_.make_drafter) {
+  find_forced(s, most);
+  if (options_.make_drafter && s.drafts.empty()) {
     if (s.drafter == nullptr) s.drafter = options_.make_drafter();
     s.drafter->draft(s.tokens, most, s.drafts);
   }
@@ -62,6 +64,19 @@ void DpScheduler::find_drafts(Sequence& s, int max_drafts) {
   auto end = std::ranges::find_first_of(s.drafts, s.params.stop_token_ids);
   if (end - s.drafts.begin() > most) end = s.drafts.begin() + most;
   s.drafts.erase(end, s.drafts.end());
+}
+
+// Drafts of the grammar take the place of the method's, unless these begin with them.
+void DpScheduler::find_forced(Sequence& s, int max_drafts) {
+  const QueuedRequest& request = s.request.request;
+  if (!options_.draft_forced || !request.make_constraint) return;
+  forced_.clear();
+  options_.draft_forced(sequence_id(request.id, s.choice), max_drafts, forced_);
+  if (forced_.empty()) return;
+  const auto agreed = std::ranges::mismatch(forced_, s.drafts);
+  if (agreed.in1 == forced_.end()) return;
+  s.drafts.assign(forced_.begin(), forced_.end());
+  s.draft_kind = DraftKind::kForced;
 }
 
 // The drafts that got pages; those behind them are dropped.
@@ -83,7 +98,8 @@ int DpScheduler::choose_next_drafts() {
   for (const auto* items : {&decodes_, &prefills_})
     for (const Item& item : *items)
       offers_.push_back(
-          {draft_controller_.chance(item.sequence->draft_acceptance), options_.max_drafts});
+          {draft_controller_.chance(item.sequence->draft_acceptance(DraftKind::kMethod)),
+           options_.max_drafts});
   const int most = max_drafts_of_step();
   const int chosen = draft_controller_.choose(offers_, 0, most);
   if (chosen > 0 || !prefills_.empty()) return std::max(chosen, 1);

@@ -87,6 +87,9 @@ struct SchedulerOptions {
   int max_draft_rows = 0;
   // Makes what drafts the tokens of a choice; empty: drafts come with the results of steps.
   DrafterMaker make_drafter = {};
+  // Drafts of a choice with a constraint that come from its grammar, before all others; empty:
+  // there are none.
+  GrammarDrafter draft_forced = {};
   // Then each step's items have pages for so many slots behind their end, where some are left.
   int draft_slots = 0;
   // What drafts cost: each step gets as many as pay (scheduler/draft_controller.h). Empty: as many

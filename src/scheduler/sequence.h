@@ -1,6 +1,7 @@
 // One choice of a request, and the request's state; private to scheduler/.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -69,6 +70,7 @@ struct Sequence {
   int planned = 0;      // tokens whose keys are computed once all planned steps are done
   int collected = 0;    // as `planned`, for committed steps
   std::vector<std::int32_t> drafts;  // drafts at the tokens behind the known ones
+  DraftKind draft_kind = DraftKind::kMethod;
   int samples_in_flight = 0;
   int steps_in_flight = 0;
   std::uint64_t last_step = 0;         // the last step that names the sequence
@@ -89,7 +91,7 @@ struct Sequence {
   int logprob_next = -1;
   std::unique_ptr<TokenDrafter> drafter;  // null before its first use
   DraftCounts draft_counts;
-  DraftAcceptance draft_acceptance;
+  std::array<DraftAcceptance, kNumDraftKinds> draft_acceptances;  // by kind
   int passed_over = 0;  // number of times that policy lpm took a later sequence first
   int retractions = 0;
 
@@ -97,7 +99,10 @@ struct Sequence {
   int num_output() const { return num_known() - num_prompt; }
   bool in_prefill() const { return planned < prefill_end; }
   bool wants_token() const;  // the sequence may still be unfinished after the steps in flight
-  void reset_run();          // returns the sequence to its state before admission
+  DraftAcceptance& draft_acceptance(DraftKind kind) {
+    return draft_acceptances[static_cast<std::size_t>(kind)];
+  }
+  void reset_run();  // returns the sequence to its state before admission
 };
 
 struct RequestState {

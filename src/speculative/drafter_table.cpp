@@ -87,8 +87,11 @@ const DraftMethodRow& draft_method_row(DraftMethod method) {
 }
 
 std::string describe(const SpeculationOptions& options) {
-  std::string text = fmt::format("{}, up to {} drafts for a sequence in a step",
-                                 draft_method_row(options.method).name, options.max_drafts);
+  const std::string_view name = draft_method_row(options.method).name;
+  std::string text =
+      fmt::format("{}, up to {} drafts for a sequence in a step",
+                  options.has_method() ? name : "tokens that grammars force", options.max_drafts);
+  if (options.has_method() && options.forced_tokens) text += ", those that grammars force first";
   if (options.method == DraftMethod::kNgram)
     text += fmt::format(", behind matches of {} to {} tokens", options.ngram.min_match,
                         options.ngram.max_match);
@@ -106,6 +109,12 @@ class SyntheticDrafter final : public TokenDrafter {
   }
 };
 
+// For servers whose drafts come from grammars alone.
+class NoDrafter final : public TokenDrafter {
+ public:
+  void draft(std::span<const std::int32_t>, int, std::vector<std::int32_t>&) override {}
+};
+
 }  // namespace
 
 DrafterMaker make_synthetic_drafter(const SpeculationOptions& options) {
@@ -114,6 +123,7 @@ DrafterMaker make_synthetic_drafter(const SpeculationOptions& options) {
 }
 
 DrafterMaker make_drafter(const SpeculationOptions& options) {
+  if (!options.has_method() && options.is_on()) return [] { return std::make_unique<NoDrafter>(); };
   if (options.method != DraftMethod::kNgram) return {};
   const std::uint64_t seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   return [ngram = options.ngram, seed] { return std::make_unique<NgramDrafter>(ngram, seed); };

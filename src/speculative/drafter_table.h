@@ -34,10 +34,12 @@ struct SpeculationOptions {
   int max_drafts = 0;  // drafted tokens of a sequence in a step
   NgramOptions ngram = {};
   std::string draft_model = {};  // directory or repo id, for methods with a model of their own
+  bool forced_tokens = false;    // tokens that a grammar forces are drafts, before the method's
 
-  bool is_on() const { return method != DraftMethod::kNone; }
-  // Drafts come from the request's tokens alone, on the host.
-  bool reads_text() const { return !is_on() || method == DraftMethod::kNgram; }
+  bool has_method() const { return method != DraftMethod::kNone; }
+  bool is_on() const { return has_method() || forced_tokens; }
+  // Drafts come from the request's tokens and its grammar alone, on the host.
+  bool reads_text() const { return !has_method() || method == DraftMethod::kNgram; }
   // Slots behind a step that its drafts fill (models/draft_model.h).
   int slots_behind() const {
     return reads_text() ? 0 : max_drafts - (method == DraftMethod::kStandalone ? 0 : 1);

@@ -41,5 +41,22 @@ TEST(DraftMethods, AnNgramDrafterIsMadeForEachSequence) {
   EXPECT_FALSE(make_drafter({}));
 }
 
+TEST(DraftMethods, ForcedTokensNeedNoMethod) {
+  SpeculationOptions options{.max_drafts = 15, .forced_tokens = true};
+  EXPECT_TRUE(options.is_on());
+  EXPECT_TRUE(options.reads_text());
+  EXPECT_EQ(describe(options),
+            "tokens that grammars force, up to 15 drafts for a sequence in a step");
+  const DrafterMaker make = make_drafter(options);
+  ASSERT_TRUE(make) << "no drafts come with results";
+  std::vector<std::int32_t> drafts;
+  make()->draft(std::vector<std::int32_t>{1, 2, 1}, 4, drafts);
+  EXPECT_TRUE(drafts.empty());
+  options.method = DraftMethod::kNextn;
+  EXPECT_FALSE(options.reads_text());
+  EXPECT_EQ(describe(options),
+            "NEXTN, up to 15 drafts for a sequence in a step, those that grammars force first");
+}
+
 }  // namespace
 }  // namespace sluice

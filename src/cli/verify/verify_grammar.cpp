@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/verbs.h"
 #include "cli/verify/grammar_cases.h"
+#include "server/core/grammar_drafts.h"
 #include "text/grammar/constraint.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -47,11 +48,18 @@ struct Walk {
   bool has_failed = false;             // a budget ran out
 };
 
+// Tokens of valid texts, and what drafts of forced tokens did for them.
+struct DraftTally {
+  std::size_t tokens = 0, drafted = 0, accepted = 0;
+};
+constexpr int kDrafts = 15;
+
 struct Tally {
   std::size_t cases = 0, compiled = 0, right = 0, over = 0, strict = 0, refused = 0, valid = 0,
               accepted = 0, invalid = 0, rejected = 0, disagreed = 0, failed = 0, reordered = 0,
               reordered_accepted = 0, open = 0, open_accepted = 0, untokenized = 0;
-  std::vector<std::int64_t> mask_ns, compile_us, first_mask_us, rollback_ns, fork_ns;
+  std::vector<std::int64_t> mask_ns, compile_us, first_mask_us, rollback_ns, fork_ns, draft_ns;
+  DraftTally drafts_as_written, drafts_compact;
   std::uint64_t max_bytes = 0;
   std::vector<std::uint64_t> bytes, bytes_used;  // when compiled, and behind all texts
 };
@@ -121,7 +129,10 @@ class Verifier {
     Json json = Json::array();
     for (const std::string& text : texts) {
       bool is_first = true;
+      DraftTally* drafts[] = {&tally.drafts_as_written, &tally.drafts_compact, nullptr, nullptr};
+      std::size_t number = 0;
       for (const std::string& form : forms(one, text)) {
+        DraftTally* const of_form = drafts[number++];
         const std::optional<std::vector<std::int32_t>> tokens = tokenize(form);
         if (!tokens) {  // a model with this tokenizer can not say it
           ++tally.untokenized;
@@ -132,6 +143,8 @@ class Verifier {
         tally.failed += walk.has_failed ? 1 : 0;
         ++(is_valid ? tally.valid : tally.invalid);
         if (walk.is_accepted == is_valid) ++(is_valid ? tally.accepted : tally.rejected);
+        if (walk.is_accepted && is_valid && of_form != nullptr)
+          draft(compiled, *tokens, *of_form, tally.draft_ns);
         if (walk.is_accepted != is_valid) is_wrong = true;
         if (walk.is_accepted != is_valid || is_first)
           json.push_back({walk.is_accepted ? 1 : 0, walk.at, walk.num_tokens});
@@ -206,6 +219,30 @@ class Verifier {
     return walk;
   }
 
+  // As a server walks the text that takes up to kDrafts drafts in a step.
+  void draft(const std::shared_ptr<CompiledGrammar>& compiled, std::span<const std::int32_t> tokens,
+             DraftTally& tally, std::vector<std::int64_t>& draft_ns) const {
+    Constraint constraint(compiled, {stop_});
+    tally.tokens += tokens.size();
+    std::vector<std::int32_t> drafts;
+    for (std::size_t at = 0; at < tokens.size();) {
+      drafts.clear();
+      const std::int64_t begin = now_ns();
+      append_drafts(tokenizer_, *vocabulary_, constraint.likely(kDraftBytes * kDrafts), kDrafts,
+                    drafts);
+      draft_ns.push_back(ns_since(begin));
+      // The last token comes from the row before it.
+      drafts.resize(std::min(drafts.size(), tokens.size() - at - 1));
+      const std::span<const std::int32_t> rest = tokens.subspan(at);
+      const auto right =
+          static_cast<std::size_t>(std::ranges::mismatch(drafts, rest).in1 - drafts.begin());
+      tally.drafted += drafts.size();
+      tally.accepted += right;
+      for (const std::int32_t token : rest.first(right + 1)) constraint.accept(token);
+      at += right + 1;
+    }
+  }
+
   void time_going_back(Constraint& constraint, Tally& tally) const {
     std::int64_t begin = now_ns();
     const Constraint fork = constraint;
@@ -240,6 +277,10 @@ Json quantiles(std::vector<T> values) {
   json["max"] = values.back();
   json["mean"] = sum / static_cast<double>(values.size());
   return json;
+}
+
+Json json_of(const DraftTally& tally) {
+  return {{"tokens", tally.tokens}, {"drafted", tally.drafted}, {"accepted", tally.accepted}};
 }
 
 }  // namespace
@@ -281,6 +322,9 @@ int verify_grammar(const Arguments& arguments) {
                         {"untokenized", tally.untokenized},
                         {"clock_ns", verifier.clock_ns()},
                         {"mask_ns", quantiles(tally.mask_ns)},
+                        {"drafts_as_written", json_of(tally.drafts_as_written)},
+                        {"drafts_compact", json_of(tally.drafts_compact)},
+                        {"draft_ns", quantiles(tally.draft_ns)},
                         {"compile_us", quantiles(tally.compile_us)},
                         {"first_mask_us", quantiles(tally.first_mask_us)},
                         {"rollback_8_ns", quantiles(tally.rollback_ns)},

@@ -63,6 +63,30 @@ TEST(SpeculationChoice, OptionsOfBothEngines) {
       5);
 }
 
+TEST(SpeculationChoice, ForcedTokensNeedNoMethodAndHaveItsNumber) {
+  SpeculationOptions chosen = choose_speculation(with({{"draft-forced-tokens", "true"}})).value();
+  EXPECT_TRUE(chosen.forced_tokens && chosen.is_on() && !chosen.has_method());
+  EXPECT_EQ(chosen.max_drafts, 15);
+  EXPECT_EQ(choose_speculation(
+                with({{"draft-forced-tokens", "true"}, {"speculative-num-draft-tokens", "5"}}))
+                .value()
+                .max_drafts,
+            4);
+  EXPECT_EQ(choose_speculation(
+                with({{"draft-forced-tokens", "true"}, {"speculative-num-draft-tokens", "1"}}))
+                .fault()
+                .param,
+            "speculative-num-draft-tokens");
+  for (const auto& [option, value] :
+       {std::pair{"speculative-algorithm", "NEXTN"},
+        std::pair{"speculative-config", R"({"method": "mtp", "num_speculative_tokens": 3})"}}) {
+    chosen = choose_speculation(with({{option, value}, {"draft-forced-tokens", "true"}})).value();
+    EXPECT_EQ(chosen.method, DraftMethod::kNextn);
+    EXPECT_TRUE(chosen.forced_tokens);
+    EXPECT_EQ(chosen.max_drafts, 3);
+  }
+}
+
 TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
   struct Row {
     const char *option, *value, *message;
@@ -173,6 +197,45 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   Options two = ngram;
   two.steps_in_flight = 2;
   EXPECT_FALSE(resolve_on(qwen, DeviceKind::kCpu, two).ok());
+}
+
+TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
+  const ModelConfig qwen = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b");
+  const auto resolve_on = [](const ModelConfig& config, DeviceKind device, const Options& options) {
+    Machine machine;
+    machine.device.kind = device;
+    machine.num_threads = 4;
+    machine.sm = 90;
+    return resolve(options, config, machine);
+  };
+  const Options forced = with({{"draft-forced-tokens", "true"}});
+  const Result<ServingPlan> plan = resolve_on(qwen, DeviceKind::kCpu, forced);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->scheduler.max_drafts, 15);
+  EXPECT_EQ(plan->scheduler.max_draft_rows, 256);
+  EXPECT_EQ(plan->runner.limits.max_step_tokens, 512 + 256);
+  EXPECT_EQ(plan->runner.limits.max_draft_rows, 0) << "a CPU computes rows together";
+  EXPECT_EQ(plan->runner.max_drafts, 0) << "no layer drafts";
+  const Result<ServingPlan> on_gpu = resolve_on(qwen, DeviceKind::kCuda, forced);
+  ASSERT_TRUE(on_gpu.ok());
+  EXPECT_EQ(on_gpu->scheduler.max_steps_in_flight, 1);
+  EXPECT_EQ(on_gpu->runner.limits.max_draft_rows, 256);
+  ModelConfig recurrent = qwen;
+  recurrent.recurrent.emplace();
+  Fault fault = resolve_on(recurrent, DeviceKind::kCpu, forced).fault();
+  EXPECT_EQ(fault.param, "draft-forced-tokens");
+  EXPECT_THAT(fault.message, HasSubstr("--draft-forced-tokens cannot serve"));
+  EXPECT_THAT(fault.message, HasSubstr("leave it out"));
+  Options ranks = forced;
+  ranks.tp_size = 2;
+  EXPECT_TRUE(resolve_on(qwen, DeviceKind::kCpu, ranks).ok());
+  fault = resolve_on(qwen, DeviceKind::kCuda, ranks).fault();
+  EXPECT_THAT(fault.message, HasSubstr("--draft-forced-tokens and --tp-size 2 exclude"));
+  Options stages = forced;
+  stages.pp_size = 2;
+  const Result<ServingPlan> staged = resolve_on(qwen, DeviceKind::kCpu, stages);
+  ASSERT_TRUE(staged.ok()) << staged.fault().message;
+  EXPECT_EQ(staged->scheduler.max_steps_in_flight, 1);
 }
 
 }  // namespace

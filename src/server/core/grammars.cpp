@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "server/core/grammar_drafts.h"
 #include "text/grammar/constraint.h"
 
 namespace sluice {
@@ -11,14 +12,23 @@ namespace {
 
 class GrammarConstraint : public TokenConstraint {
  public:
-  GrammarConstraint(std::shared_ptr<grammar::CompiledGrammar> compiled,
+  GrammarConstraint(std::shared_ptr<const Tokenizer> tokenizer,
+                    std::shared_ptr<grammar::CompiledGrammar> compiled,
                     std::vector<std::int32_t> end_tokens)
-      : constraint_(std::move(compiled), std::move(end_tokens)) {}
+      : tokenizer_(std::move(tokenizer)),
+        compiled_(std::move(compiled)),
+        constraint_(compiled_, std::move(end_tokens)) {}
   bool fill(std::span<std::uint32_t> bits) override { return constraint_.fill(bits); }
   bool accept(std::int32_t token) override { return constraint_.accept(token); }
   void rollback(std::size_t count) override { constraint_.rollback(count); }
+  void draft(int max_drafts, std::vector<std::int32_t>& drafts) override {
+    const std::string text = constraint_.likely(kDraftBytes * static_cast<std::size_t>(max_drafts));
+    append_drafts(*tokenizer_, compiled_->vocabulary(), text, max_drafts, drafts);
+  }
 
  private:
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::shared_ptr<grammar::CompiledGrammar> compiled_;
   grammar::Constraint constraint_;
 };
 
@@ -46,6 +56,9 @@ class OptionalConstraint : public TokenConstraint {
     num_free_ -= free;
     if (num_free_ == 0) is_free_ = false;
     inner_->rollback(count - free);
+  }
+  void draft(int max_drafts, std::vector<std::int32_t>& drafts) override {
+    if (!is_free_) inner_->draft(max_drafts, drafts);
   }
 
  private:
@@ -133,12 +146,12 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
     return Fault{400, "no_end_token", "",
                  "Constrained output needs an end token of the model; `ignore_eos` and a grammar "
                  "exclude each other."};
-  return ConstraintMaker(
-      [grammar = result->grammar, ends, is_optional]() -> std::unique_ptr<TokenConstraint> {
-        auto constraint = std::make_unique<GrammarConstraint>(grammar, ends);
-        if (!is_optional) return constraint;
-        return std::make_unique<OptionalConstraint>(std::move(constraint));
-      });
+  return ConstraintMaker([tokenizer = tokenizer_, grammar = result->grammar, ends,
+                          is_optional]() -> std::unique_ptr<TokenConstraint> {
+    auto constraint = std::make_unique<GrammarConstraint>(tokenizer, grammar, ends);
+    if (!is_optional) return constraint;
+    return std::make_unique<OptionalConstraint>(std::move(constraint));
+  });
 }
 
 void Grammars::make_room() {

@@ -44,6 +44,13 @@ class ThoughtLimit : public TokenConstraint {
     if (begin_ > num_tokens_) begin_ = -1;
   }
 
+  void draft(int max_drafts, std::vector<std::int32_t>& drafts) override {
+    if (must_close())
+      drafts.push_back(budget_.close);
+    else if (inner_)
+      inner_->draft(max_drafts, drafts);
+  }
+
  private:
   std::size_t word() const { return static_cast<std::size_t>(budget_.close) / 32; }
   bool is_set(std::span<const std::uint32_t> bits) const {

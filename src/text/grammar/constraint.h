@@ -18,6 +18,8 @@
 
 namespace sluice::grammar {
 
+class Machine;
+
 class Constraint {
  public:
   // `stop_tokens` end the text; they are allowed where the grammar may end, and nowhere else.
@@ -37,6 +39,11 @@ class Constraint {
   bool is_finished() const { return is_stopped_; }
   // The bytes that must follow, up to max_bytes of them; empty where there is a choice.
   std::string forced(std::size_t max_bytes);
+  // The bytes that probably follow, up to about max_bytes of them: one byte can come at each place,
+  // but for white space and escapes. White space is as it was between the same two bytes before;
+  // by default one space behind a colon or a comma, if the last key has one. It is not the last.
+  // Empty where there is a choice. Never fails.
+  std::string likely(std::size_t max_bytes);
   bool has_failed() const { return has_failed_; }
 
   std::size_t num_accepted() const { return ends_.size(); }
@@ -50,6 +57,13 @@ class Constraint {
     StateId state;
     bool is_stop;
   };
+  // The one byte that may come, but for white space and a backslash beside it; -1: there is a
+  // choice.
+  struct Next {
+    int byte = -1;
+    bool has_blanks = false;
+  };
+  static Next next_of(Machine& machine, StateId at, std::string& text);
   StateId state() const { return ends_.empty() ? begin_ : ends_.back().state; }
   // Brings the states up to date with the session's generation.
   void renew(CompiledGrammar::Session& session);
@@ -62,6 +76,7 @@ class Constraint {
   std::vector<End> ends_;
   bool is_stopped_ = false;
   bool has_failed_ = false;
+  bool is_hard_ = false;  // likely() took a whole budget
 };
 
 }  // namespace sluice::grammar

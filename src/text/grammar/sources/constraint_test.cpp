@@ -91,5 +91,72 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, Masks,
                                          "tests/golden/tokenizers/qwen2-nfc",
                                          "tests/golden/tokenizers/llama2-prepend"));
 
+class Likely : public testing::Test {
+ protected:
+  Likely()
+      : tokenizer_(Tokenizer::load(SLUICE_SOURCE_DIR "/models/sluice-tiny")),
+        vocabulary_(std::make_shared<const Vocabulary>(*tokenizer_, tokenizer_->size())) {}
+
+  Constraint behind(const GrammarSource& source, std::string_view text) {
+    const auto compiled = compile(source, vocabulary_);
+    EXPECT_TRUE(compiled.ok()) << source.text;
+    Constraint constraint(*compiled, {});
+    for (const std::int32_t token : tokenizer_->encode(text, {.add_special_tokens = false}))
+      EXPECT_TRUE(constraint.accept(token)) << source.text << " behind " << constraint.text();
+    return constraint;
+  }
+  std::string likely(const GrammarSource& source, std::string_view text) {
+    return behind(source, text).likely(200);
+  }
+
+  const std::unique_ptr<Tokenizer> tokenizer_;
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+};
+
+const char* const kThree =
+    R"({"type":"object","properties":{"first":{"type":"string"},"age":{"type":"integer"},
+        "last_one":{"type":"string"}},"required":["first","age","last_one"],
+        "additionalProperties":false})";
+
+TEST_F(Likely, IsTheOneWayOnButForWhiteSpaceAndEscapes) {
+  const GrammarSource source = schema(kThree);
+  EXPECT_EQ(likely(source, ""), R"({"first": ")");
+  EXPECT_EQ(likely(source, "{"), R"("first": ")");
+  EXPECT_EQ(likely(source, R"({"fi)"), R"(rst": ")");
+  EXPECT_EQ(likely(source, R"({"first":)"), R"( ")");
+  EXPECT_EQ(likely(source, R"({"first": )"), R"(")");
+  EXPECT_EQ(likely(source, R"({"first": "A)"), "");
+  EXPECT_EQ(likely(source, R"({"first": "A")"), R"(, "age":)");
+  EXPECT_EQ(likely(source, R"({"first": "A", "age": 3)"), "");
+  EXPECT_EQ(likely(source, R"({"first": "A", "age": 3, "last_one": "B")"), "}");
+  EXPECT_EQ(likely(source, R"({"first": "A", "age": 3, "last_one": "B"})"), "");
+  EXPECT_EQ(likely(schema(R"({"enum":["red","blue"]})"), R"("r)"), R"(ed")");
+  EXPECT_EQ(likely({.kind = GrammarSource::kRegex, .text = "ab c[0-9]"}, "a"), "b c");
+  EXPECT_EQ(likely({.kind = GrammarSource::kRegex, .text = "ab (c|d)"}, ""), "ab");
+}
+
+TEST_F(Likely, HasTheWhiteSpaceThatTheTextHadBefore) {
+  GrammarSource source = schema(kThree);
+  EXPECT_EQ(likely(source, R"({"first":"A")"), R"(,"age":)");
+  EXPECT_EQ(likely(source, R"({"first":"A","age":3,)"), R"("last_one":")");
+  EXPECT_EQ(likely(source, R"({"first" : "A")"), R"(, "age" :)");
+  EXPECT_EQ(likely(source, "{\n  \"first\": \"A\",\n  \"age\": 3,"), "\n  \"last_one\": \"");
+  EXPECT_EQ(likely(source, "{\n  \"first\": \"A\",\n  \"age\": 3,\n"), "  \"last_one\": \"");
+  source.max_white_space = 0;
+  EXPECT_EQ(likely(source, "{"), R"("first":")");
+  EXPECT_EQ(likely(source, R"({"first":"A")"), R"(,"age":)");
+}
+
+TEST_F(Likely, IsCutAndChangesNothing) {
+  Constraint constraint = behind(schema(kThree), "{");
+  EXPECT_EQ(constraint.likely(3), "\"fi");
+  EXPECT_EQ(constraint.text(), "{");
+  std::vector<std::uint32_t> bits(vocabulary_->num_words());
+  EXPECT_TRUE(constraint.fill(bits));
+  EXPECT_TRUE(constraint.accept(tokenizer_->encode("\"fi", {.add_special_tokens = false})[0]));
+  constraint.rollback(1);
+  EXPECT_EQ(constraint.likely(200), R"("first": ")");
+}
+
 }  // namespace
 }  // namespace sluice::grammar
