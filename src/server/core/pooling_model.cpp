@@ -113,6 +113,33 @@ void read_logit_score(const Json& config, std::string_view file, PoolingModel& o
   }
 }
 
+// What reads and writes anything but the vector of a text is not supported.
+void check_vector_module(const Json& config, std::string_view file) {
+  if (config.is_null()) return;
+  for (const char* key : {"module_input_name", "module_output_name"}) {
+    const auto name = config.find(key);
+    require(name == config.end() || name->is_null() || *name == "sentence_embedding",
+            "{}: {} is {}; only sentence_embedding, the vector of a text, is supported", file, key,
+            dump_json(*name).substr(0, 64));
+  }
+}
+
+// A module behind the pooling.
+void read_vector_module(std::string_view type, const std::string& directory,
+                        const std::string& folder, PoolingModel& out) {
+  const std::string file = fmt::format("{}/config.json", folder);
+  const Json config = read_object(directory, folder, "config.json");
+  check_vector_module(config, file);
+  if (type == "Normalize") {
+    out.modules.push_back({});
+    return;
+  }
+  require(!folder.empty(), "modules.json has a Dense without a folder");
+  out.modules.push_back({std::make_shared<const DenseModule>(
+      DenseModule::load(directory, folder, config, out.dimension))});
+  out.dimension = out.modules.back().dense->width();
+}
+
 std::string_view class_of(const Json& module) {
   const auto type = module.find("type");
   if (type == module.end() || !type->is_string()) return {};
@@ -141,8 +168,9 @@ void read_modules(const Json& modules, const std::string& directory, PoolingMode
     } else if (type == "LogitScore") {
       const std::string file = fmt::format("{}/config.json", folder);
       read_logit_score(read_object(directory, folder, "config.json"), file, out);
-    } else if (type == "Normalize") {
-      out.normalizes = true;
+    } else if (type == "Normalize" || type == "Dense") {
+      require(is_pooled, "modules.json has a {} before its Pooling, which is not supported", type);
+      read_vector_module(type, directory, folder, out);
     } else {
       require(type == "Dropout", "modules.json has the module '{}', which is not supported",
               type.substr(0, 64));
@@ -150,6 +178,8 @@ void read_modules(const Json& modules, const std::string& directory, PoolingMode
   }
   require(is_pooled || out.yes_token >= 0,
           "modules.json has no Pooling, so it gives no vector of a text");
+  out.normalizes = !out.modules.empty() && out.modules.back().dense == nullptr;
+  if (out.normalizes) out.modules.pop_back();
 }
 
 void read_prompts(const Json& config, PoolingModel& out) {
@@ -199,6 +229,14 @@ void read_files(const std::string& directory, bool is_encoder, PoolingModel& out
   read_cuts(read_object(directory, "", "config.json"), is_encoder, out);
 }
 
+void normalize(std::vector<float>& vector) {
+  double squares = 0;
+  for (const float value : vector) squares += static_cast<double>(value) * value;
+  const double length = std::sqrt(squares);
+  if (length == 0) return;
+  for (float& value : vector) value = static_cast<float>(value / length);
+}
+
 // Which scores there are, after the files are read.
 void set_scores(const Options& options, const std::string& text_directory,
                 const EncoderConfig* encoder, PoolingModel& out) {
@@ -239,7 +277,8 @@ PoolingModel load_pooling_model(const Options& options, const std::string& direc
                                 const EncoderConfig* encoder) {
   PoolingModel out;
   out.max_tokens = engine.context_length();
-  out.dimension = engine.model_config().hidden_size;
+  out.state_dimension = engine.model_config().hidden_size;
+  out.dimension = out.state_dimension;
   out.source = "the defaults of decoders";
   if (encoder != nullptr) {
     out.pooling = Pooling::kMean;
@@ -266,14 +305,17 @@ PoolingModel load_pooling_model(const Options& options, const std::string& direc
   return out;
 }
 
-void finish_vector(std::int64_t dimensions, bool normalizes, std::vector<float>& vector) {
-  if (dimensions > 0) vector.resize(static_cast<std::size_t>(dimensions));
-  if (!normalizes) return;
-  double squares = 0;
-  for (const float value : vector) squares += static_cast<double>(value) * value;
-  const double length = std::sqrt(squares);
-  if (length == 0) return;
-  for (float& value : vector) value = static_cast<float>(value / length);
+void finish_vectors(const PoolingModel& model, std::int64_t dimensions, bool normalizes,
+                    std::span<std::vector<float>> rows) {
+  for (const VectorModule& module : model.modules)
+    if (module.dense == nullptr)
+      for (std::vector<float>& row : rows) normalize(row);
+    else
+      module.dense->apply(rows);
+  for (std::vector<float>& row : rows) {
+    if (dimensions > 0) row.resize(static_cast<std::size_t>(dimensions));
+    if (normalizes) normalize(row);
+  }
 }
 
 std::string_view pooling_name(Pooling pooling) {
