@@ -13,8 +13,8 @@ from test_embeddings import assert_near, cosine, embed, golden
 
 FOLDER = GOLDEN / "embeddings"
 EMBEDDERS = ["bert-mean", "bert-cls", "bert-max", "roberta-mean", "xlmr-cls", "modernbert-mean", "bert-dense",
-             "bert-dense-gelu"]
-RERANKERS = ["bert-reranker", "bert-types", "xlmr-reranker", "modernbert-reranker"]
+             "bert-dense-gelu", "eurobert-mean", "nomic-mean", "nomic-cls", "gemma3-dense"]
+RERANKERS = ["bert-reranker", "bert-types", "xlmr-reranker", "modernbert-reranker", "eurobert-reranker"]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_scores_by_two_tokens(tmp_path):
         assert long.status == 400 and "256" in long.error["message"] or "255" in long.error["message"]
 
 
-@pytest.mark.parametrize("name", ["bert-classifier"])
+@pytest.mark.parametrize("name", ["bert-classifier", "eurobert-classifier"])
 def test_classify(name, tmp_path):
     record = golden(name)
     with Server(FOLDER / name, "--dtype", "float32", log=tmp_path / "log") as server:
@@ -143,6 +143,21 @@ def test_broken_dense_modules(damage, word, tmp_path):
     shutil.copytree(FOLDER / "bert-dense", broken)
     damage(broken)
     ended = sluice("serve", "--model", broken)
+    assert ended.returncode == 2 and word in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("name,change,word", [
+    ("nomic-mean", {"num_experts": 8}, "num_experts"), ("nomic-mean", {"prenorm": True}, "prenorm"),
+    ("nomic-mean", {"activation_function": "relu"}, "activation_function"),
+    ("nomic-mean", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction"),
+    ("eurobert-mean", {"num_key_value_heads": 3}, "heads"), ("eurobert-mean", {"head_dim": 13}, "rotated"),
+    ("eurobert-mean", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type"),
+    ("eurobert-reranker", {"classifier_pooling": "max"}, "classifier_pooling"),
+    ("gemma3-dense", {"attn_logit_softcapping": 30.0}, "softcapping"),
+    ("gemma3-dense", {"layer_types": ["full_attention"]}, "layer_types"),
+])
+def test_refused_configurations(name, change, word):
+    ended = sluice("serve", "--model", FOLDER / name, "--json-model-override-args", json.dumps(change))
     assert ended.returncode == 2 and word in ended.stderr, ended.stderr
 
 
