@@ -13,7 +13,7 @@ from test_embeddings import assert_near, cosine, embed, golden
 
 FOLDER = GOLDEN / "embeddings"
 EMBEDDERS = ["bert-mean", "bert-cls", "bert-max", "roberta-mean", "xlmr-cls", "modernbert-mean", "bert-dense",
-             "bert-dense-gelu", "eurobert-mean", "nomic-mean", "nomic-cls", "gemma3-dense"]
+             "bert-dense-gelu", "eurobert-mean", "nomic-mean", "nomic-cls", "gemma3-dense", "roberta-lower"]
 RERANKERS = ["bert-reranker", "bert-types", "xlmr-reranker", "modernbert-reranker", "eurobert-reranker"]
 
 

@@ -63,14 +63,18 @@ void read_template_kwargs(const Json& config, PoolingModel& out) {
   }
 }
 
-void read_transformer(const Json& config, PoolingModel& out) {
+bool lowers_texts(const Json& config) {
+  const auto lower = config.find("do_lower_case");
+  return lower != config.end() && *lower == true;
+}
+
+void read_transformer(const Json& config, bool is_encoder, PoolingModel& out) {
   if (config.is_null()) return;
   read_max_tokens(config, out);
   read_template_kwargs(config, out);
-  const auto lower = config.find("do_lower_case");
-  out.lowers_case = lower != config.end() && lower->is_boolean() && lower->get<bool>();
-  require(!out.lowers_case,
-          "sentence_bert_config.json wants texts in lower case, which is not supported here");
+  // A decoder's tokenizer serves its texts, too.
+  require(is_encoder || !lowers_texts(config),
+          "sentence_bert_config.json wants texts in lower case, which a decoder's are not");
 }
 
 void read_pooling(const Json& config, std::string_view file, PoolingModel& out) {
@@ -148,7 +152,8 @@ std::string_view class_of(const Json& module) {
 }
 
 // The modules of sentence-transformers.
-void read_modules(const Json& modules, const std::string& directory, PoolingModel& out) {
+void read_modules(const Json& modules, const std::string& directory, bool is_encoder,
+                  PoolingModel& out) {
   require(modules.is_array() && modules.size() <= 64, "modules.json must be a list of modules");
   out.normalizes = false;
   bool is_pooled = false;
@@ -160,7 +165,8 @@ void read_modules(const Json& modules, const std::string& directory, PoolingMode
     require(folder.empty() || is_plain_path(folder), "modules.json names a path that is not plain");
     const std::string_view type = class_of(module);
     if (type == "Transformer") {
-      read_transformer(read_object(directory, folder, "sentence_bert_config.json"), out);
+      read_transformer(read_object(directory, folder, "sentence_bert_config.json"), is_encoder,
+                       out);
     } else if (type == "Pooling") {
       const std::string file = fmt::format("{}/config.json", folder);
       read_pooling(read_object(directory, folder, "config.json"), file, out);
@@ -223,7 +229,7 @@ void read_files(const std::string& directory, bool is_encoder, PoolingModel& out
       read_text_beneath(directory, "modules.json", kMaxFileBytes);
   if (modules) {
     out.source = "modules.json";
-    read_modules(parse_json_or_throw(*modules, "modules.json"), directory, out);
+    read_modules(parse_json_or_throw(*modules, "modules.json"), directory, is_encoder, out);
   }
   read_prompts(read_object(directory, "", "config_sentence_transformers.json"), out);
   read_cuts(read_object(directory, "", "config.json"), is_encoder, out);
@@ -303,6 +309,25 @@ PoolingModel load_pooling_model(const Options& options, const std::string& direc
   }
   set_scores(options, text_directory, encoder, out);
   return out;
+}
+
+bool wants_lower_case(const std::string& directory) {
+  try {
+    const std::optional<std::string> text =
+        read_text_beneath(directory, "modules.json", kMaxFileBytes);
+    if (!text) return false;
+    for (const Json& module : parse_json_or_throw(*text, "modules.json")) {
+      if (!module.is_object() || class_of(module) != "Transformer") continue;
+      const auto path = module.find("path");
+      const std::string folder =
+          path != module.end() && path->is_string() ? path->get<std::string>() : std::string();
+      if (!folder.empty() && !is_plain_path(folder)) return false;
+      const Json config = read_object(directory, folder, "sentence_bert_config.json");
+      return !config.is_null() && lowers_texts(config);
+    }
+  } catch (const Error&) {  // load_pooling_model() says what is wrong
+  }
+  return false;
 }
 
 void finish_vectors(const PoolingModel& model, std::int64_t dimensions, bool normalizes,

@@ -46,7 +46,6 @@ struct PoolingModel {
   Pooling pooling = Pooling::kLast;
   bool normalizes = true;                                    // vectors have length 1
   bool includes_prompt = true;                               // the prompt's tokens count
-  bool lowers_case = false;                                  // of texts, before the tokenizer
   std::vector<std::pair<std::string, std::string>> prompts;  // name, text before the input
   std::string default_prompt;                                // a name; empty: none
   int max_tokens = 0;                                        // of a text, with special tokens
@@ -81,6 +80,10 @@ struct PoolingModel {
 PoolingModel load_pooling_model(const Options& options, const std::string& directory,
                                 const std::string& text_directory, const Engine& engine,
                                 const EncoderConfig* encoder);
+
+// Whether the model's files want texts in lower case (`do_lower_case`), which is the tokenizer's
+// task. False where load_pooling_model() refuses the files.
+bool wants_lower_case(const std::string& directory);
 
 // Pooled states become the vectors that are sent: through the modules, then cut to `dimensions` (0:
 // whole), then of length 1 where `normalizes`.
