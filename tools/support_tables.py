@@ -85,7 +85,7 @@ FEATURES = [
     Row("Structured output: JSON Schema, regex, EBNF, structural tags", YES, YES, ""),
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
     Row("Embeddings of decoders", YES, "not tested", "runner pooling"),
-    Row("Embeddings, reranking and labels by BERT, RoBERTa, XLM-R, ModernBERT", YES, NO),
+    Row("Embeddings, reranking and labels by BERT, RoBERTa, XLM-R, ModernBERT, EuroBERT, Nomic-BERT", YES, NO),
     Row("Speculative decoding: prompt look-up, MTP layers, EAGLE heads, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),

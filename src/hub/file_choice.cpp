@@ -38,18 +38,22 @@ constexpr std::string_view kTextEndings[] = {".json", ".jinja", ".model", ".tikt
 constexpr std::string_view kTemplates = "additional_chat_templates/";
 constexpr std::uint64_t kMaxTextFile = 512 << 20;  // no tokenizer is larger
 
-// The configuration of a module of sentence-transformers: "1_Pooling/config.json".
-bool is_module_config(std::string_view path) {
+// A file of a module of sentence-transformers: "1_Pooling/config.json",
+// "2_Dense/model.safetensors".
+bool is_module_file(std::string_view path) {
   const std::size_t digits = path.find_first_not_of("0123456789");
   const std::size_t slash = path.find('/');
-  return digits > 0 && digits < path.size() && path[digits] == '_' &&
-         slash != std::string_view::npos && is_plain_file_name(path.substr(0, slash)) &&
-         path.substr(slash + 1) == kConfig;
+  if (digits == 0 || digits >= path.size() || path[digits] != '_' ||
+      slash == std::string_view::npos || !is_plain_file_name(path.substr(0, slash)))
+    return false;
+  const std::string_view name = path.substr(slash + 1);
+  return name == kConfig || (path.substr(digits + 1).starts_with("Dense") &&
+                             (name == "model.safetensors" || name == "pytorch_model.bin"));
 }
 
 bool is_text_file(const RepoFile& file) {
   std::string_view name = file.path;
-  if (is_module_config(name)) return file.size <= kMaxTextFile;
+  if (is_module_file(name)) return file.size <= kMaxTextFile;
   if (name.starts_with(kTemplates)) name.remove_prefix(kTemplates.size());
   if (!is_plain_file_name(name) || file.size > kMaxTextFile) return false;
   return std::ranges::any_of(kTextEndings,

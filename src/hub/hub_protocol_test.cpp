@@ -180,17 +180,34 @@ std::vector<std::string> names_of(const std::vector<RepoFile>& files) {
 
 TEST(FileChoice, TextFilesEndWithTheConfiguration) {
   std::vector<RepoFile> files;
-  for (const char* path :
-       {"config.json", "model.safetensors", "tokenizer.json", "merges.txt", "modeling_x.py",
-        "README.md", ".gitattributes", "additional_chat_templates/rag.jinja", "onnx/config.json",
-        "qwen.tiktoken", "a b.json", "tokenizer.model", "1_Pooling/config.json", "_x/config.json",
-        "1_Pooling/model.json", "1_Pooling/x/config.json"})
+  for (const char* path : {"config.json",
+                           "model.safetensors",
+                           "tokenizer.json",
+                           "merges.txt",
+                           "modeling_x.py",
+                           "README.md",
+                           ".gitattributes",
+                           "additional_chat_templates/rag.jinja",
+                           "onnx/config.json",
+                           "qwen.tiktoken",
+                           "a b.json",
+                           "tokenizer.model",
+                           "1_Pooling/config.json",
+                           "_x/config.json",
+                           "1_Pooling/model.json",
+                           "1_Pooling/x/config.json",
+                           "2_Dense/config.json",
+                           "2_Dense/model.safetensors",
+                           "3_Dense/pytorch_model.bin",
+                           "2_Dense/model.onnx",
+                           "0_Transformer/pytorch_model.bin"})
     files.push_back({path, 1, kSha1, "", ""});
   files.push_back({"huge.json", std::uint64_t{1} << 40, kSha1, "", ""});
   EXPECT_THAT(names_of(choose_text_files(files)),
               ElementsAre("tokenizer.json", "merges.txt", "modeling_x.py",
                           "additional_chat_templates/rag.jinja", "qwen.tiktoken", "tokenizer.model",
-                          "1_Pooling/config.json", "config.json"));
+                          "1_Pooling/config.json", "2_Dense/config.json",
+                          "2_Dense/model.safetensors", "3_Dense/pytorch_model.bin", "config.json"));
 }
 
 TEST(FileChoice, WeightsByFormat) {

@@ -19,6 +19,9 @@ std::string_view any(const Weight&) {
 std::string_view reads_bf16(const Weight& w) {
   return w.input == DType::kBF16 ? "" : "tiles of bfloat16 multiply rows of bfloat16";
 }
+std::string_view reads_f32(const Weight& w) {
+  return w.input == DType::kF32 ? "" : "tiles of float32 multiply rows of float32";
+}
 std::string_view in_blocks(const Weight& w) {
   return w.group == 0 || w.group == kFp8Group ? "" : "FP8 has groups of 128 columns, or of a row";
 }
@@ -121,7 +124,8 @@ constexpr WeightOps cpu_fragments(Format format, std::string_view name) {
 }
 
 // Tiles come before rows: of two layouts that hold a weight, the first is taken.
-constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
+constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_f32),
+                                 cpu_rows(Format::kF32, "float32"),
                                  cpu_tiles(Format::kBf16, "bfloat16 tiles", reads_bf16),
                                  cpu_rows(Format::kBf16, "bfloat16"),
                                  cpu_rows(Format::kF16, "float16"),

@@ -139,9 +139,10 @@ void print_summary(const Options& options, const ServedModel& model, int port, b
   }
   const PoolingModel& pooling = *model.pooling;
   if (pooling.refusal.empty())
-    log_info("embeddings of {} numbers: pooling {}, {} ({})", pooling.dimension,
-             pooling_name(pooling.pooling), pooling.normalizes ? "normalised" : "not normalised",
-             pooling.source);
+    log_info("embeddings of {} numbers: pooling {}{}, {} ({})", pooling.dimension,
+             pooling_name(pooling.pooling),
+             pooling.modules.empty() ? "" : fmt::format(", {} modules", pooling.modules.size()),
+             pooling.normalizes ? "normalised" : "not normalised", pooling.source);
   if (pooling.score == ScoreKind::kHead)
     log_info("scores of {} label{}", pooling.labels.size(), pooling.labels.size() == 1 ? "" : "s");
   if (options.host.starts_with(kUnixHost))

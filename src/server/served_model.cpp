@@ -17,6 +17,7 @@
 #include "text/parsers/reasoning_parser.h"
 #include "text/parsers/stop_matcher.h"
 #include "text/parsers/tool_parser.h"
+#include "text/tokenizer/files/lower_case.h"
 
 namespace sluice {
 namespace {
@@ -88,8 +89,10 @@ std::shared_ptr<const ServedModel> load_served_model(
   if (text_directory.empty()) text_directory = obtain_model(text_request, environment).directory;
   progress("reading the tokenizer", 0);
   auto model = std::make_shared<ServedModel>();
-  model->tokenizer = load_tokenizer(text_directory, tokenizer_mode(options));
   const std::optional<EncoderConfig> encoder = find_encoder(options, directory);
+  model->tokenizer = encoder && wants_lower_case(directory)
+                         ? load_lower_case_tokenizer(text_directory, tokenizer_mode(options))
+                         : load_tokenizer(text_directory, tokenizer_mode(options));
   const std::int64_t vocab_size =
       encoder ? encoder->vocab_size : read_model_config(options, directory).vocab_size;
   check_tokenizer_fits(options, *model->tokenizer, vocab_size, directory);

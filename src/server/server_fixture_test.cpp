@@ -200,7 +200,7 @@ void TestServer::attach() {
   model->grammars = std::make_shared<Grammars>(tokenizer, tokenizer->size());
   PoolingModel pooling;
   pooling.max_tokens = engine->context;
-  pooling.dimension = FakeEngine::kDimension;
+  pooling.state_dimension = pooling.dimension = FakeEngine::kDimension;
   pooling.prompts = {{"query", "Look for: "}, {"document", ""}};
   model->pooling = std::make_shared<const PoolingModel>(std::move(pooling));
   model->created = 1700000000;

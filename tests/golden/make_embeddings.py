@@ -5,8 +5,8 @@ sentence-transformers.
     python make_embeddings.py                      # every row of MODELS -> embeddings/<name>/
     python make_embeddings.py --only bert-mean,qwen3-last --out DIR
 
-Each folder holds a tiny random model (weights are bfloat16 numbers, so float32 is exact), a
-tokenizer made here, the files of sentence-transformers, and `embeddings.json`:
+Each folder holds a tiny random model (weights are bfloat16 numbers, so float32 is exact; rows with
+`wide` store them as float32), a tokenizer made here, the files of sentence-transformers, and `embeddings.json`:
 
 | field | meaning |
 | --- | --- |
@@ -21,12 +21,13 @@ import argparse, base64, json, os, pathlib, random, shutil, tempfile, warnings
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
+import safetensors.torch
 import sentence_transformers as st
 import tokenizers
 import torch
 import transformers
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -168,6 +169,51 @@ MODELS["qwen3-reranker"] = dict(config="Qwen3Config", args=dict(QWEN3, max_posit
                                 tokenizer=lambda: bpe_with_end(False), base="Qwen3ForCausalLM", template=TEMPLATE,
                                 prompts={"web": "find pages"}, default="web")
 
+LLAMA_LIKE = dict(DECODER, num_key_value_heads=2, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+NOMIC = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+             max_position_embeddings=128)
+# What the configuration of Nomic's own code calls them
+NOMIC_KEYS = dict(n_embd=48, n_layer=3, n_head=4, n_inner=250, n_positions=128, layer_norm_epsilon=1e-12,
+                  activation_function="swiglu", rotary_emb_base=1000, rotary_emb_fraction=1.0,
+                  rotary_emb_interleaved=False, rotary_emb_scale_base=None, rotary_scaling_factor=None,
+                  max_trained_positions=2048, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False,
+                  prenorm=False, use_rms_norm=False, parallel_block=False, causal=False, type_vocab_size=2,
+                  vocab_size=697, pad_vocab_size_multiple=4, model_type="nomic_bert", architectures=["NomicBertModel"],
+                  auto_map={"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"})
+GEMMA3 = dict(DECODER, head_dim=16, query_pre_attn_scalar=24, sliding_window=16, use_bidirectional_attention=True,
+              num_hidden_layers=4, layer_types=["sliding_attention"] * 3 + ["full_attention"])
+# Later rows stand at the end, since a row's seed is its place.
+MODELS.update({
+    # LaBSE's modules
+    "bert-dense": dict(config="BertConfig", args=BERT, tokenizer=wordpiece, pooling="cls", normalize=True,
+                       base="BertModel", dense=[dict(out_features=40)]),
+    "bert-dense-gelu": dict(config="BertConfig", args=BERT, tokenizer=wordpiece, pooling="mean", normalize=False,
+                            base="BertModel", normalize_first=True, weights="pytorch_model.bin",
+                            dense=[dict(out_features=48, activation_function=torch.nn.GELU(), use_residual=True),
+                                   dict(out_features=24, activation_function=torch.nn.ReLU(), use_residual=True)]),
+    "qwen3-dense": dict(config="Qwen3Config", args=QWEN3, tokenizer=bpe_with_end, pooling="mean", normalize=True,
+                        base="Qwen3Model", dense=[dict(out_features=96, bias=False, activation_function=None),
+                                                  dict(out_features=32, bias=False, activation_function=None)]),
+    "eurobert-mean": dict(config="EuroBertConfig", args=dict(LLAMA_LIKE, rope_theta=250000.0), tokenizer=unigram,
+                          pooling="mean", normalize=True, base="EuroBertModel"),
+    "eurobert-reranker": dict(config="EuroBertConfig", args=dict(LLAMA_LIKE, head_dim=16, num_key_value_heads=1),
+                              tokenizer=unigram, labels=1, base="EuroBertForSequenceClassification"),
+    "eurobert-classifier": dict(config="EuroBertConfig", args=dict(LLAMA_LIKE, classifier_pooling="mean"),
+                                tokenizer=unigram, labels=3, base="EuroBertForSequenceClassification"),
+    "nomic-mean": dict(config="NomicBertConfig", args=NOMIC, tokenizer=wordpiece, pooling="mean", normalize=True,
+                       base="NomicBertModel", own_config=NOMIC_KEYS,
+                       prompts={"query": "search_query: ", "document": "search_document: "}),
+    "nomic-cls": dict(config="NomicBertConfig", args=NOMIC, tokenizer=wordpiece, pooling="cls", normalize=False,
+                      base="NomicBertModel", wide=True),
+    # EmbeddingGemma: a decoder's layers without the causal mask, and two dense modules
+    "gemma3-dense": dict(config="Gemma3TextConfig", args=GEMMA3, tokenizer=bpe_with_end, pooling="mean",
+                         normalize=True, base="Gemma3TextModel", prompts=QUERY, wide=True,
+                         dense=[dict(out_features=96, bias=False, activation_function=None),
+                                dict(out_features=48, bias=False, activation_function=None)]),
+    "roberta-lower": dict(config="RobertaConfig", args=ROBERTA, tokenizer=byte_level, pooling="mean",
+                          normalize=True, base="RobertaModel", lower=True),
+})
+
 
 def fill(model, seed):
     """Weights that are bfloat16 numbers, of a scale that makes vectors differ."""
@@ -217,7 +263,7 @@ def save_checkpoint(row, folder, seed):
     model = getattr(transformers, row["base"])(config)
     model.eval()
     fill(model, seed)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.to(torch.float32 if row.get("wide") else torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if "tokenizer_class" in row:  # one that gives token types
         path = folder / "tokenizer_config.json"
@@ -228,10 +274,9 @@ def save_checkpoint(row, folder, seed):
         data["architectures"] = row["architectures"]
     path.write_text(json.dumps(data, indent=2) + "\n")
     if "prefix" in row:  # files of a class with a head name the body
-        from safetensors.torch import load_file, save_file
-        tensors = load_file(folder / "model.safetensors")
-        save_file({row["prefix"] + name: t for name, t in tensors.items()}, folder / "model.safetensors",
-                  metadata={"format": "pt"})
+        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        safetensors.torch.save_file({row["prefix"] + name: t for name, t in tensors.items()},
+                                    folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def make_embedder(row, folder, seed):
@@ -241,12 +286,26 @@ def make_embedder(row, folder, seed):
         pooling = Pooling(body.get_embedding_dimension() if hasattr(body, "get_embedding_dimension")
                           else body.get_word_embedding_dimension(), pooling_mode=row["pooling"],
                           include_prompt=row.get("include_prompt", True))
-        modules = [body, pooling] + ([Normalize()] if row["normalize"] else [])
+        modules = [body, pooling] + ([Normalize()] if row.get("normalize_first") else [])
+        width = row["args"]["hidden_size"]
+        for number, own in enumerate(row.get("dense", [])):
+            dense = Dense(in_features=width, **own)
+            fill(dense, seed + 1000 + number)
+            modules.append(dense)
+            width = own["out_features"]
+        modules += [Normalize()] if row["normalize"] else []
         model = SentenceTransformer(modules=modules, prompts=row.get("prompts"),
                                     default_prompt_name=row.get("default"))
         model.save(str(folder))
         for name in ("config.json", "model.safetensors"):  # as they were saved, in bfloat16
             shutil.copy(pathlib.Path(raw) / name, folder / name)
+    if row.get("lower"):
+        path = folder / "sentence_bert_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "do_lower_case": True}, indent=4))
+    if row.get("weights") == "pytorch_model.bin":  # the older form
+        for place in folder.glob("*_Dense/model.safetensors"):
+            torch.save(safetensors.torch.load_file(place), place.with_name("pytorch_model.bin"))
+            place.unlink()
     if row.get("legacy"):
         old = {"word_embedding_dimension": 48, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False,
                "pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False}
@@ -261,6 +320,8 @@ def make_embedder(row, folder, seed):
            "dimension": model.get_embedding_dimension(), "vectors": b64(encode(TEXTS)),
            "prompts": {name: b64(encode(TEXTS, prompt_name=name)) for name in row.get("prompts") or {}}}
     vectors = np.frombuffer(base64.b64decode(out["vectors"]), "<f4").reshape(len(TEXTS), -1)
+    if "own_config" in row:  # the reference reads its own spelling
+        (folder / "config.json").write_text(json.dumps(row["own_config"], indent=2) + "\n")
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     off = (unit @ unit.T)[~np.eye(len(TEXTS), dtype=bool)]
     print(f"  cosines of different texts: {off.min():.3f} to {off.max():.3f}")

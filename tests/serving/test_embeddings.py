@@ -11,7 +11,7 @@ import time
 import pytest
 from sluice_server import GOLDEN, Server, sluice
 
-DECODERS = ["qwen3-last", "llama-mean", "qwen2-weighted"]
+DECODERS = ["qwen3-last", "llama-mean", "qwen2-weighted", "qwen3-dense"]
 TEXTS = ["The cat sat on the mat.", "Paris is the capital of France.", "x", "hydrogen helium lithium " * 40]
 
 

@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import math
+import shutil
 import socket
 import time
 
@@ -11,8 +12,9 @@ from sluice_server import GOLDEN, Server, sluice
 from test_embeddings import assert_near, cosine, embed, golden
 
 FOLDER = GOLDEN / "embeddings"
-EMBEDDERS = ["bert-mean", "bert-cls", "bert-max", "roberta-mean", "xlmr-cls", "modernbert-mean"]
-RERANKERS = ["bert-reranker", "bert-types", "xlmr-reranker", "modernbert-reranker"]
+EMBEDDERS = ["bert-mean", "bert-cls", "bert-max", "roberta-mean", "xlmr-cls", "modernbert-mean", "bert-dense",
+             "bert-dense-gelu", "eurobert-mean", "nomic-mean", "nomic-cls", "gemma3-dense", "roberta-lower"]
+RERANKERS = ["bert-reranker", "bert-types", "xlmr-reranker", "modernbert-reranker", "eurobert-reranker"]
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +89,10 @@ def test_scores_by_two_tokens(tmp_path):
         assert long.status == 400 and "256" in long.error["message"] or "255" in long.error["message"]
 
 
-def test_classify(tmp_path):
-    record = golden("bert-classifier")
-    with Server(FOLDER / "bert-classifier", "--dtype", "float32", log=tmp_path / "log") as server:
+@pytest.mark.parametrize("name", ["bert-classifier", "eurobert-classifier"])
+def test_classify(name, tmp_path):
+    record = golden(name)
+    with Server(FOLDER / name, "--dtype", "float32", log=tmp_path / "log") as server:
         data = server.post("/classify", {"input": record["texts"]}).json()["data"]
         for one, logits in zip(data, record["logits"]):
             total = sum(map(math.exp, logits))
@@ -99,6 +102,63 @@ def test_classify(tmp_path):
         assert refused.status == 400 and "3 labels" in refused.error["message"]
         refused = server.post("/v1/embeddings", {"input": "a"})
         assert refused.status == 400 and refused.error["code"] == "unsupported_task"
+
+
+def test_dense_modules(tmp_path):
+    """Vectors have the last module's width, states of tokens have the model's."""
+    with Server(FOLDER / "bert-dense", "--dtype", "float32", log=tmp_path / "log") as server:
+        texts = [f"text number {i} " * (i % 7) for i in range(40)]
+        together = embed(server, texts)
+        assert {len(vector) for vector in together} == {40}
+        assert [embed(server, text)[0] for text in texts[:20]] == together[:20]
+        assert all(abs(math.hypot(*vector) - 1) < 1e-5 for vector in embed(server, texts[1], dimensions=8))
+        states = server.post("/pooling", {"input": "a b", "task": "token_embed"}).json()["data"][0]["data"]
+        assert {len(state) for state in states} == {48}
+        refused = server.post("/v1/embeddings", {"input": "a", "dimensions": 48})
+        assert refused.status == 400 and "40" in refused.error["message"]
+        scores = server.post("/score", {"text_1": texts[1], "text_2": texts[2:5]}).json()["data"]
+        assert all(abs(one["score"] - cosine(together[1], vector)) < 1e-6 for one, vector in zip(scores, together[2:5]))
+
+
+def change(path, **keys):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
+@pytest.mark.parametrize("damage,word", [
+    (lambda folder: change(folder / "2_Dense/config.json", in_features=47), "in_features"),
+    (lambda folder: change(folder / "2_Dense/config.json", out_features=41), "linear.weight"),
+    (lambda folder: change(folder / "2_Dense/config.json", out_features="many"), "out_features"),
+    (lambda folder: change(folder / "2_Dense/config.json", activation_function="os.system"), "os.system"),
+    (lambda folder: change(folder / "2_Dense/config.json", activation_function="torch.nn.Softmin"), "Softmin"),
+    (lambda folder: change(folder / "2_Dense/config.json", module_input_name="token_embeddings"), "token_embeddings"),
+    (lambda folder: change(folder / "2_Dense/config.json", use_residual=True), "residual.weight"),
+    (lambda folder: (folder / "2_Dense/config.json").unlink(), "2_Dense/config.json"),
+    (lambda folder: (folder / "2_Dense/model.safetensors").unlink(), "2_Dense"),
+    (lambda folder: (folder / "2_Dense/model.safetensors").write_bytes(b"x" * 30), "2_Dense"),
+    (lambda folder: (folder / "modules.json").write_text(json.dumps(
+        [one for one in json.loads((folder / "modules.json").read_text()) if "Pooling" not in one["type"]])), "Pooling"),
+])
+def test_broken_dense_modules(damage, word, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(FOLDER / "bert-dense", broken)
+    damage(broken)
+    ended = sluice("serve", "--model", broken)
+    assert ended.returncode == 2 and word in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("name,change,word", [
+    ("nomic-mean", {"num_experts": 8}, "num_experts"), ("nomic-mean", {"prenorm": True}, "prenorm"),
+    ("nomic-mean", {"activation_function": "relu"}, "activation_function"),
+    ("nomic-mean", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction"),
+    ("eurobert-mean", {"num_key_value_heads": 3}, "heads"), ("eurobert-mean", {"head_dim": 13}, "rotated"),
+    ("eurobert-mean", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type"),
+    ("eurobert-reranker", {"classifier_pooling": "max"}, "classifier_pooling"),
+    ("gemma3-dense", {"attn_logit_softcapping": 30.0}, "softcapping"),
+    ("gemma3-dense", {"layer_types": ["full_attention"]}, "layer_types"),
+])
+def test_refused_configurations(name, change, word):
+    ended = sluice("serve", "--model", FOLDER / name, "--json-model-override-args", json.dumps(change))
+    assert ended.returncode == 2 and word in ended.stderr, ended.stderr
 
 
 def test_rerank_fields(reranker):

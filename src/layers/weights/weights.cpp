@@ -346,6 +346,18 @@ void Weights::fill_part(const ops::Weight& w, std::int64_t first, const WeightPa
     fill(w, 0, first, name, {part.stored_rows(), columns}, {rows, column_range});
 }
 
+namespace {
+
+// The type of a matrix of all these tensors: float32 where they differ.
+DType fused_dtype(const Weights& weights, const std::vector<std::string>& names) {
+  const DType first = weights.matrix_dtype({names.front()});
+  const bool alike = std::ranges::all_of(
+      names, [&](const std::string& name) { return weights.matrix_dtype({name}) == first; });
+  return alike ? first : DType::kF32;
+}
+
+}  // namespace
+
 ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shard shard,
                             bool may_be_fp8) const {
   if (may_be_fp8) {
@@ -357,7 +369,9 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
   }
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
-  ops::Weight w = form(names, numerics().compute);
+  // A file's bfloat16 or float16 stays so in memory, in rows, also where float32 is computed.
+  const DType compute = numerics().compute;
+  ops::Weight w = form(names, compute == DType::kF32 ? fused_dtype(*this, names) : compute);
   if (w.is_row_major()) {
     ops::Weight rows = matrix(parts, columns, shard);
     rows.input = w.input;
@@ -382,13 +396,11 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
 Tensor Weights::matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const {
   std::vector<std::string> names;
   std::int64_t num_rows = 0;
-  DType dtype{};
   for (const WeightPart& part : parts) {
     names.push_back(std::string(part.name) + ".weight");
     num_rows += shard == Shard::kColumn ? share(part.rows, names.back()).count : part.rows;
-    const DType own = matrix_dtype({names.back()});
-    dtype = names.size() == 1 || dtype == own ? own : DType::kF32;
   }
+  const DType dtype = fused_dtype(*this, names);
   const AxisRange all_columns;
   const AxisRange column_range = shard == Shard::kRow ? share(columns, names.front()) : all_columns;
   const Tensor fused = take(dtype, {num_rows, shard == Shard::kRow ? column_range.count : columns});

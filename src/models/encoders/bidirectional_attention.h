@@ -28,12 +28,14 @@ class RotationTable {
 
 struct BidirectionalAttentionShape {
   int num_heads = 1;
+  int num_kv_heads = 1;  // shared by equally many heads of queries
   int head_dim = 1;
+  float scale = 1;  // of the products of queries and keys
 };
 
-// qkv [T, 3 heads * d] f32: queries, keys and values of all heads. `starts`: the first row of each
-// text, and T. A row sees those of its text that are at most `window` away; 0: all. out [T, heads *
-// d] f32.
+// qkv [T, (heads + 2 kv_heads) d] f32: queries, keys and values of all heads. `starts`: the first
+// row of each text, and T. A row sees those of its text that are at most `window` away; 0: all. out
+// [T, heads * d] f32.
 void attend_both_ways(Context& ctx, const BidirectionalAttentionShape& shape,
                       std::span<const std::int32_t> starts, const Tensor& qkv,
                       const RotationTable& rotation, int window, const Tensor& out);

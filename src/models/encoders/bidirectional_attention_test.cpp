@@ -14,6 +14,9 @@ namespace {
 struct Case {
   std::vector<std::int32_t> starts;
   int heads, d, window;
+  int kv_heads = heads;
+
+  std::int64_t columns() const { return std::int64_t{heads + 2 * kv_heads} * d; }
 };
 
 std::vector<float> numbers(std::size_t count) {
@@ -31,19 +34,23 @@ std::vector<float> attend(const Case& c, std::vector<float>& qkv, const Rotation
   ctx.pool = &pool;
   const std::int64_t rows = c.starts.back(), width = std::int64_t{c.heads} * c.d;
   std::vector<float> out(static_cast<std::size_t>(rows * width), NAN);
-  attend_both_ways(ctx, {.num_heads = c.heads, .head_dim = c.d}, c.starts,
-                   Tensor::dense(qkv.data(), DType::kF32, {rows, 3 * width}), rotation, c.window,
-                   Tensor::dense(out.data(), DType::kF32, {rows, width}));
+  attend_both_ways(ctx,
+                   {.num_heads = c.heads,
+                    .num_kv_heads = c.kv_heads,
+                    .head_dim = c.d,
+                    .scale = 1 / std::sqrt(static_cast<float>(c.d))},
+                   c.starts, Tensor::dense(qkv.data(), DType::kF32, {rows, c.columns()}), rotation,
+                   c.window, Tensor::dense(out.data(), DType::kF32, {rows, width}));
   return out;
 }
 
 // Row `row` of a head, in 64 bits.
 std::vector<double> plain(const Case& c, const std::vector<float>& qkv, int begin, int end, int row,
                           int head) {
-  const int width = c.heads * c.d;
+  const int shared = head / (c.heads / c.kv_heads);  // the head of keys and values
   const auto at = [&](int r, int part, int i) {
-    return static_cast<double>(
-        qkv[static_cast<std::size_t>(r * 3 * width + part * width + head * c.d + i)]);
+    const int column = part == 0 ? head * c.d : (c.heads + (part - 1) * c.kv_heads + shared) * c.d;
+    return static_cast<double>(qkv[static_cast<std::size_t>(r * c.columns() + column + i)]);
   };
   std::vector<double> out(static_cast<std::size_t>(c.d));
   double sum = 0;
@@ -60,9 +67,10 @@ std::vector<double> plain(const Case& c, const std::vector<float>& qkv, int begi
 }
 
 TEST(BidirectionalAttention, EqualsPlainAttention) {
-  for (const Case& c : {Case{{0, 1, 4, 37, 100}, 2, 12, 0}, Case{{0, 70}, 1, 64, 0},
-                        Case{{0, 3, 90}, 3, 8, 5}, Case{{0, 33, 66}, 1, 20, 16}}) {
-    std::vector<float> qkv = numbers(static_cast<std::size_t>(c.starts.back() * 3 * c.heads * c.d));
+  for (const Case& c :
+       {Case{{0, 1, 4, 37, 100}, 2, 12, 0}, Case{{0, 70}, 1, 64, 0}, Case{{0, 3, 90}, 3, 8, 5},
+        Case{{0, 33, 66}, 1, 20, 16}, Case{{0, 17, 60}, 6, 16, 0, 2}}) {
+    std::vector<float> qkv = numbers(static_cast<std::size_t>(c.starts.back() * c.columns()));
     const std::vector<float> out = attend(c, qkv, {}, 1);
     for (std::size_t t = 0; t + 1 < c.starts.size(); ++t)
       for (int row = c.starts[t]; row < c.starts[t + 1]; ++row)

@@ -1,4 +1,5 @@
-// Encoders: BERT, RoBERTa, XLM-R and ModernBERT (encoder_config.h names the sources).
+// Encoders: BERT, RoBERTa, XLM-R, ModernBERT, Nomic-BERT, EuroBERT, and Gemma 3 without its causal
+// mask (encoder_config.h names the sources).
 //
 //   std::unique_ptr<Encoder> encoder = load_encoder(ctx, config, source, numerics);
 //   encoder->forward(ctx, batch, states);
@@ -44,12 +45,20 @@ class Encoder {
 
  private:
   struct Layer {
-    Norm attention_norm, mlp_norm;  // before the halves (ModernBERT) or behind them
+    Norm attention_norm, mlp_norm;  // before the halves or behind them (has_norms_first)
+    Norm attention_last, mlp_last;  // of what a half adds, or undefined: Gemma
+    Norm query_norm, key_norm;      // of heads, or undefined: Gemma
     Linear qkv, attention_out, up, down;
     bool is_local = false;
   };
-  Layer load_layer(const Weights& weights, int index) const;
+  Layer load_bert(const Weights& weights) const;
+  Layer load_nomic(const Weights& weights) const;
+  Layer load_modern(const Weights& weights, int index) const;
+  Layer load_llama(const Weights& weights) const;
   Norm load_norm(const Weights& weights, std::string_view name) const;
+  void load_embeddings(const Weights& body);
+  void load_layers(const Weights& body);
+  void load_head(const Weights& root, const Weights& body);
   void run_layer(Context& ctx, const EncoderBatch& batch, const Layer& layer,
                  const Tensor& x) const;
   void attend(Context& ctx, const EncoderBatch& batch, const Layer& layer, const Tensor& x,

@@ -106,6 +106,8 @@ TEST(WeightTable, GivesTheFirstLayoutThatAccepts) {
   const Context ctx;
   EXPECT_EQ(weight_form(ctx, Format::kBf16, DType::kBF16, 0).layout, Layout::kTiles);
   EXPECT_EQ(weight_form(ctx, Format::kBf16, DType::kF32, 0).layout, Layout::kRows);
+  EXPECT_EQ(weight_form(ctx, Format::kF32, DType::kF32, 0).layout, Layout::kTiles);
+  EXPECT_EQ(weight_form(ctx, Format::kF32, DType::kBF16, 0).layout, Layout::kRows);
   const Weight quantised = weight_form(ctx, Format::kInt4, DType::kBF16, 128);
   EXPECT_EQ(quantised.layout, Layout::kTiles);
   EXPECT_EQ(quantised.input, DType::kF32);

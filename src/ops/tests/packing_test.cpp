@@ -17,10 +17,10 @@
 namespace sluice::ops {
 namespace {
 
-// A repacked copy of a bf16 matrix or stack, packed `piece` rows at a time.
+// A repacked copy of a matrix or stack of bf16 or f32, packed `piece` rows at a time.
 struct Packed {
   Packed(const Context& ctx, const Tensor& plain, std::int64_t piece = 1 << 20) {
-    w = weight_form(ctx, Format::kBf16, DType::kBF16, 0);
+    w = weight_form(ctx, format_of(plain.dtype), plain.dtype, 0);
     w.count = plain.rank == 3 ? plain.dim(0) : 1;
     w.rows = plain.dim(-2);
     w.columns = plain.dim(-1);
@@ -55,8 +55,9 @@ TEST(PackedLinear, OddShapes) {
     unsigned seed = 0;
     for (std::int64_t m : {1, 2, 5, 13}) {
       for (std::int64_t n : {1, 16, 23, 64, 66, 147}) {
-        for (std::int64_t k : {1, 2, 15, 16, 44, 131}) {
-          Owned x(DType::kBF16, {m, k}, 3), w(DType::kBF16, {n, k}), bias(DType::kF32, {n}),
+        for (std::int64_t k : {1, 2, 15, 16, 44, 131, 300}) {
+          const DType type = seed % 2 == 0 ? DType::kBF16 : DType::kF32;
+          Owned x(type, {m, k}, 3), w(type, {n, k}), bias(DType::kF32, {n}),
               out(DType::kF32, {m, n}, 2);
           fill(x, ++seed);
           fill(w, ++seed);
@@ -74,11 +75,10 @@ TEST(PackedLinear, OddShapes) {
   });
 }
 
-TEST(PackedLinear, RowsAndColumnsAloneHaveTheSameBits) {
-  on_every_machine([](Context& ctx, Context& alone) {
+void rows_and_columns_alone(DType type) {
+  on_every_machine([type](Context& ctx, Context& alone) {
     constexpr std::int64_t kRows = 90, kColumns = 659, kDepth = 1037;
-    Owned x(DType::kBF16, {kRows, kDepth}), w(DType::kBF16, {kColumns, kDepth}),
-        bias(DType::kF32, {kColumns});
+    Owned x(type, {kRows, kDepth}), w(type, {kColumns, kDepth}), bias(DType::kF32, {kColumns});
     Owned out(DType::kF32, {kRows, kColumns}), one(DType::kF32, {1, kColumns}),
         part(DType::kF32, {kRows, 1});
     fill(x, 1);
@@ -103,9 +103,13 @@ TEST(PackedLinear, RowsAndColumnsAloneHaveTheSameBits) {
   });
 }
 
-TEST(PackedWeight, PiecesMakeTheWholeAndRowsCanBeReadBack) {
-  on_every_machine([](Context& ctx, Context&) {
-    Owned table(DType::kBF16, {150, 37}), ids(DType::kI32, {5}), out(DType::kF32, {5, 37}, 1);
+TEST(PackedLinear, RowsAndColumnsAloneHaveTheSameBits) {
+  for (const DType type : {DType::kBF16, DType::kF32}) rows_and_columns_alone(type);
+}
+
+void pieces_make_the_whole(DType type) {
+  on_every_machine([type](Context& ctx, Context&) {
+    Owned table(type, {150, 37}), ids(DType::kI32, {5}), out(DType::kF32, {5, 37}, 1);
     fill(table, 1);
     const Packed whole(ctx, table);
     for (std::int64_t piece : {1, 7, 16, 48}) {
@@ -124,6 +128,10 @@ TEST(PackedWeight, PiecesMakeTheWholeAndRowsCanBeReadBack) {
   });
 }
 
+TEST(PackedWeight, PiecesMakeTheWholeAndRowsCanBeReadBack) {
+  for (const DType type : {DType::kBF16, DType::kF32}) pieces_make_the_whole(type);
+}
+
 // Packing some panels of one matrix of a stack changes only their bytes. The last panel has fewer
 // rows and tiles.
 TEST(PackedWeight, WholePanelsLieTogether) {
@@ -131,8 +139,9 @@ TEST(PackedWeight, WholePanelsLieTogether) {
     constexpr std::int64_t kCount = 3, kAllRows = 170, kColumns = 70;
     Owned rows(DType::kBF16, {kAllRows, kColumns});
     fill(rows, 1);
-    for (const Format format : {Format::kBf16, Format::kInt8, Format::kInt4}) {
-      Weight w = weight_form(ctx, format, DType::kBF16, format == Format::kBf16 ? 0 : 32);
+    for (const Format format : {Format::kF32, Format::kBf16, Format::kInt8, Format::kInt4}) {
+      const DType input = format == Format::kF32 ? DType::kF32 : DType::kBF16;
+      Weight w = weight_form(ctx, format, input, is_quantised(format) ? 32 : 0);
       w.count = kCount;
       w.rows = kAllRows;
       w.columns = kColumns;

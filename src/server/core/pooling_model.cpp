@@ -63,14 +63,18 @@ void read_template_kwargs(const Json& config, PoolingModel& out) {
   }
 }
 
-void read_transformer(const Json& config, PoolingModel& out) {
+bool lowers_texts(const Json& config) {
+  const auto lower = config.find("do_lower_case");
+  return lower != config.end() && *lower == true;
+}
+
+void read_transformer(const Json& config, bool is_encoder, PoolingModel& out) {
   if (config.is_null()) return;
   read_max_tokens(config, out);
   read_template_kwargs(config, out);
-  const auto lower = config.find("do_lower_case");
-  out.lowers_case = lower != config.end() && lower->is_boolean() && lower->get<bool>();
-  require(!out.lowers_case,
-          "sentence_bert_config.json wants texts in lower case, which is not supported here");
+  // A decoder's tokenizer serves its texts, too.
+  require(is_encoder || !lowers_texts(config),
+          "sentence_bert_config.json wants texts in lower case, which a decoder's are not");
 }
 
 void read_pooling(const Json& config, std::string_view file, PoolingModel& out) {
@@ -113,6 +117,33 @@ void read_logit_score(const Json& config, std::string_view file, PoolingModel& o
   }
 }
 
+// What reads and writes anything but the vector of a text is not supported.
+void check_vector_module(const Json& config, std::string_view file) {
+  if (config.is_null()) return;
+  for (const char* key : {"module_input_name", "module_output_name"}) {
+    const auto name = config.find(key);
+    require(name == config.end() || name->is_null() || *name == "sentence_embedding",
+            "{}: {} is {}; only sentence_embedding, the vector of a text, is supported", file, key,
+            dump_json(*name).substr(0, 64));
+  }
+}
+
+// A module behind the pooling.
+void read_vector_module(std::string_view type, const std::string& directory,
+                        const std::string& folder, PoolingModel& out) {
+  const std::string file = fmt::format("{}/config.json", folder);
+  const Json config = read_object(directory, folder, "config.json");
+  check_vector_module(config, file);
+  if (type == "Normalize") {
+    out.modules.push_back({});
+    return;
+  }
+  require(!folder.empty(), "modules.json has a Dense without a folder");
+  out.modules.push_back({std::make_shared<const DenseModule>(
+      DenseModule::load(directory, folder, config, out.dimension))});
+  out.dimension = out.modules.back().dense->width();
+}
+
 std::string_view class_of(const Json& module) {
   const auto type = module.find("type");
   if (type == module.end() || !type->is_string()) return {};
@@ -121,7 +152,8 @@ std::string_view class_of(const Json& module) {
 }
 
 // The modules of sentence-transformers.
-void read_modules(const Json& modules, const std::string& directory, PoolingModel& out) {
+void read_modules(const Json& modules, const std::string& directory, bool is_encoder,
+                  PoolingModel& out) {
   require(modules.is_array() && modules.size() <= 64, "modules.json must be a list of modules");
   out.normalizes = false;
   bool is_pooled = false;
@@ -133,7 +165,8 @@ void read_modules(const Json& modules, const std::string& directory, PoolingMode
     require(folder.empty() || is_plain_path(folder), "modules.json names a path that is not plain");
     const std::string_view type = class_of(module);
     if (type == "Transformer") {
-      read_transformer(read_object(directory, folder, "sentence_bert_config.json"), out);
+      read_transformer(read_object(directory, folder, "sentence_bert_config.json"), is_encoder,
+                       out);
     } else if (type == "Pooling") {
       const std::string file = fmt::format("{}/config.json", folder);
       read_pooling(read_object(directory, folder, "config.json"), file, out);
@@ -141,8 +174,9 @@ void read_modules(const Json& modules, const std::string& directory, PoolingMode
     } else if (type == "LogitScore") {
       const std::string file = fmt::format("{}/config.json", folder);
       read_logit_score(read_object(directory, folder, "config.json"), file, out);
-    } else if (type == "Normalize") {
-      out.normalizes = true;
+    } else if (type == "Normalize" || type == "Dense") {
+      require(is_pooled, "modules.json has a {} before its Pooling, which is not supported", type);
+      read_vector_module(type, directory, folder, out);
     } else {
       require(type == "Dropout", "modules.json has the module '{}', which is not supported",
               type.substr(0, 64));
@@ -150,6 +184,8 @@ void read_modules(const Json& modules, const std::string& directory, PoolingMode
   }
   require(is_pooled || out.yes_token >= 0,
           "modules.json has no Pooling, so it gives no vector of a text");
+  out.normalizes = !out.modules.empty() && out.modules.back().dense == nullptr;
+  if (out.normalizes) out.modules.pop_back();
 }
 
 void read_prompts(const Json& config, PoolingModel& out) {
@@ -193,10 +229,18 @@ void read_files(const std::string& directory, bool is_encoder, PoolingModel& out
       read_text_beneath(directory, "modules.json", kMaxFileBytes);
   if (modules) {
     out.source = "modules.json";
-    read_modules(parse_json_or_throw(*modules, "modules.json"), directory, out);
+    read_modules(parse_json_or_throw(*modules, "modules.json"), directory, is_encoder, out);
   }
   read_prompts(read_object(directory, "", "config_sentence_transformers.json"), out);
   read_cuts(read_object(directory, "", "config.json"), is_encoder, out);
+}
+
+void normalize(std::vector<float>& vector) {
+  double squares = 0;
+  for (const float value : vector) squares += static_cast<double>(value) * value;
+  const double length = std::sqrt(squares);
+  if (length == 0) return;
+  for (float& value : vector) value = static_cast<float>(value / length);
 }
 
 // Which scores there are, after the files are read.
@@ -239,7 +283,8 @@ PoolingModel load_pooling_model(const Options& options, const std::string& direc
                                 const EncoderConfig* encoder) {
   PoolingModel out;
   out.max_tokens = engine.context_length();
-  out.dimension = engine.model_config().hidden_size;
+  out.state_dimension = engine.model_config().hidden_size;
+  out.dimension = out.state_dimension;
   out.source = "the defaults of decoders";
   if (encoder != nullptr) {
     out.pooling = Pooling::kMean;
@@ -266,14 +311,36 @@ PoolingModel load_pooling_model(const Options& options, const std::string& direc
   return out;
 }
 
-void finish_vector(std::int64_t dimensions, bool normalizes, std::vector<float>& vector) {
-  if (dimensions > 0) vector.resize(static_cast<std::size_t>(dimensions));
-  if (!normalizes) return;
-  double squares = 0;
-  for (const float value : vector) squares += static_cast<double>(value) * value;
-  const double length = std::sqrt(squares);
-  if (length == 0) return;
-  for (float& value : vector) value = static_cast<float>(value / length);
+bool wants_lower_case(const std::string& directory) {
+  try {
+    const std::optional<std::string> text =
+        read_text_beneath(directory, "modules.json", kMaxFileBytes);
+    if (!text) return false;
+    for (const Json& module : parse_json_or_throw(*text, "modules.json")) {
+      if (!module.is_object() || class_of(module) != "Transformer") continue;
+      const auto path = module.find("path");
+      const std::string folder =
+          path != module.end() && path->is_string() ? path->get<std::string>() : std::string();
+      if (!folder.empty() && !is_plain_path(folder)) return false;
+      const Json config = read_object(directory, folder, "sentence_bert_config.json");
+      return !config.is_null() && lowers_texts(config);
+    }
+  } catch (const Error&) {  // load_pooling_model() says what is wrong
+  }
+  return false;
+}
+
+void finish_vectors(const PoolingModel& model, std::int64_t dimensions, bool normalizes,
+                    std::span<std::vector<float>> rows) {
+  for (const VectorModule& module : model.modules)
+    if (module.dense == nullptr)
+      for (std::vector<float>& row : rows) normalize(row);
+    else
+      module.dense->apply(rows);
+  for (std::vector<float>& row : rows) {
+    if (dimensions > 0) row.resize(static_cast<std::size_t>(dimensions));
+    if (normalizes) normalize(row);
+  }
 }
 
 std::string_view pooling_name(Pooling pooling) {

@@ -4,12 +4,14 @@
 //   modules.json                       the modules in their order
 //   sentence_bert_config.json          the longest text
 //   1_Pooling/config.json              the pooling
+//   2_Dense/                           a dense layer behind it
 //   config_sentence_transformers.json  prompts
 //
 // Immutable after load: any thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +24,7 @@
 #include "batch/pooling.h"
 #include "engine/engine.h"
 #include "models/encoders/encoder_config.h"
+#include "server/core/dense_module.h"
 #include "server/core/pair_template.h"
 
 namespace sluice {
@@ -34,15 +37,22 @@ enum class ScoreKind : std::uint8_t {
   kCosine,  // of the vectors of both
 };
 
+// A module behind the pooling: a dense layer, or a norm to length 1 where `dense` is null.
+struct VectorModule {
+  std::shared_ptr<const DenseModule> dense;
+};
+
 struct PoolingModel {
   Pooling pooling = Pooling::kLast;
   bool normalizes = true;                                    // vectors have length 1
   bool includes_prompt = true;                               // the prompt's tokens count
-  bool lowers_case = false;                                  // of texts, before the tokenizer
   std::vector<std::pair<std::string, std::string>> prompts;  // name, text before the input
   std::string default_prompt;                                // a name; empty: none
   int max_tokens = 0;                                        // of a text, with special tokens
+  std::int64_t state_dimension = 0;                          // of a token's state
   std::int64_t dimension = 0;                                // of a whole vector
+  // Behind the pooling, in their order; without the last norm, which is `normalizes`.
+  std::vector<VectorModule> modules;
   std::vector<std::int64_t> cut_dimensions;  // that vectors may be cut to; empty: any
   bool can_be_cut = true;
   std::string refusal;  // why the model gives no vectors; empty: it does
@@ -71,8 +81,14 @@ PoolingModel load_pooling_model(const Options& options, const std::string& direc
                                 const std::string& text_directory, const Engine& engine,
                                 const EncoderConfig* encoder);
 
-// The vector as it is sent: cut to `dimensions` (0: whole), then of length 1 where `normalizes`.
-void finish_vector(std::int64_t dimensions, bool normalizes, std::vector<float>& vector);
+// Whether the model's files want texts in lower case (`do_lower_case`), which is the tokenizer's
+// task. False where load_pooling_model() refuses the files.
+bool wants_lower_case(const std::string& directory);
+
+// Pooled states become the vectors that are sent: through the modules, then cut to `dimensions` (0:
+// whole), then of length 1 where `normalizes`.
+void finish_vectors(const PoolingModel& model, std::int64_t dimensions, bool normalizes,
+                    std::span<std::vector<float>> rows);
 
 std::string_view pooling_name(Pooling pooling);
 

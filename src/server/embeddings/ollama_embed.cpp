@@ -55,12 +55,11 @@ std::optional<Fault> run(ServerState& state, const HttpRequest& request,
   }
   tell_pooling(*responder, fields, inputs);
   const auto finish = [is_old, shown, dimensions = *dimensions,
-                       normalizes =
-                           !is_old || model->pooling->normalizes](PoolingJob::Vectors&& vectors) {
+                       pooling = model->pooling](PoolingJob::Vectors&& vectors) {
+    finish_vectors(*pooling, dimensions, !is_old || pooling->normalizes, vectors.rows);
     HttpReply reply;
     std::string& out = reply.body;
-    for (std::vector<float>& row : vectors.rows) {
-      finish_vector(dimensions, normalizes, row);
+    for (const std::vector<float>& row : vectors.rows) {
       if (!out.empty()) out += ',';
       append_vector(out, row, false);
     }

@@ -48,6 +48,7 @@ struct Answer {
   bool is_matrix = false;  // a row for each token
   bool normalizes = false;
   std::int64_t dimensions = 0, width = 0;
+  std::shared_ptr<const PoolingModel> pooling;
   std::string model, id;
 };
 
@@ -71,6 +72,8 @@ void append_rows(std::string& out, std::vector<float>& states, const Answer& ans
 // The fields in the order of the protocol; vectors are written as they come, since there may be
 // millions of numbers.
 HttpReply reply_of(PoolingJob::Vectors&& vectors, const Answer& answer) {
+  if (!answer.is_matrix)
+    finish_vectors(*answer.pooling, answer.dimensions, answer.normalizes, vectors.rows);
   HttpReply reply;
   std::string& out = reply.body;
   out = "{";
@@ -85,7 +88,6 @@ HttpReply reply_of(PoolingJob::Vectors&& vectors, const Answer& answer) {
     if (answer.is_matrix) {
       append_rows(out, vectors.rows[i], answer);
     } else {
-      finish_vector(answer.dimensions, answer.normalizes, vectors.rows[i]);
       append_vector(out, vectors.rows[i], answer.base64);
     }
     std::vector<float>().swap(vectors.rows[i]);
@@ -117,7 +119,8 @@ std::optional<Fault> run(ServerState& state, const HttpRequest& request,
   answer.is_matrix = task == "token_embed";
   answer.base64 = fields.base64;
   answer.normalizes = fields.normalize.value_or(model->pooling->normalizes);
-  answer.width = model->pooling->dimension;
+  answer.pooling = model->pooling;
+  answer.width = answer.is_matrix ? model->pooling->state_dimension : model->pooling->dimension;
   answer.model = fields.model.value_or("").empty() ? model->names[0] : *fields.model;
   answer.id = request.request_id;
   Result<std::int64_t> dimensions = read_dimensions(*model->pooling, fields);

@@ -213,8 +213,9 @@ std::optional<Fault> score_pairs(ServerState& state, const ServedModel* model,
     tell_pooling(*responder, fields, vectors.inputs);
     plan.inputs = std::move(vectors.inputs.list);
     plan.request = pooling_request(request, fields, pooling->pooling);
-    plan.finish = [reply = std::move(reply),
+    plan.finish = [reply = std::move(reply), pooling,
                    pairs = std::move(vectors.pairs)](PoolingJob::Vectors&& all) {
+      finish_vectors(*pooling, 0, pooling->normalizes, all.rows);
       PairScores out;
       out.prompt_tokens = all.prompt_tokens;
       for (const auto& [first, second] : pairs)

@@ -63,7 +63,7 @@ inline void packed_product(const TileProduct& args, std::int64_t m, std::int64_t
   if constexpr (D::kStepPairs > 0)
     amx_bf16_product()(args, 0, m, 0, tiles);
   else
-    bf16_tile_product<D>(args, 0, m, 0, tiles);
+    dot_tile_product<D>(args, 0, m, 0, tiles);
 }
 
 // Repacks `count` <= 64 rows as a panel and multiplies it with rows [0, m) of x: out[m, count].

@@ -137,16 +137,32 @@ inline typename V::F vec_tanh(typename V::F x) {
   return V::sub(one, V::div(V::set1(2.0f), V::add(one, vec_exp<V>(V::add(x, x)))));
 }
 
-// ReLU, squared ReLU, and GELU with erf lane by lane.
+// erf(x) = x P(x^2) / Q(x^2) for |x| <= 3.92, beyond which it is 1 in float32. P and Q were fitted
+// for the least relative error, 2e-8; with the rounding of their sums it is below 6 eps.
+template <class V>
+inline typename V::F vec_erf(typename V::F x) {
+  x = V::max(V::set1(-3.92f), V::min(V::set1(3.92f), x));
+  const auto t = V::mul(x, x);
+  auto p = V::set1(2.05008041120891e-06f);
+  for (const float c : {0.0002848831645678729f, 0.003765643807128072f, 0.05274880677461624f,
+                        0.19040711224079132f, 1.1283791065216064f})
+    p = V::fma(p, t, V::set1(c));
+  auto q = V::set1(3.809166810242459e-05f);
+  for (const float c : {0.0011625416809692979f, 0.014969270676374435f, 0.11410937458276749f,
+                        0.5020766258239746f, 1.0f})
+    q = V::fma(q, t, V::set1(c));
+  const auto one = V::set1(1.0f);
+  return V::max(V::sub(V::zero(), one), V::min(one, V::div(V::mul(x, p), q)));
+}
+
+// ReLU, squared ReLU, and GELU with erf.
 template <class V>
 inline typename V::F activated_plainly(Activation activation, typename V::F x) {
   const auto positive = V::max(V::zero(), x);
   if (activation == Activation::kRelu) return positive;
   if (activation == Activation::kRelu2) return V::mul(positive, positive);
-  alignas(64) float part[V::kLanes];
-  V::store(part, V::mul(x, V::set1(0.70710678f)));
-  for (float& value : part) value = std::erf(value);
-  return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1.0f), V::load(part)));
+  const auto erf = vec_erf<V>(V::mul(x, V::set1(0.70710678f)));
+  return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1.0f), erf));
 }
 
 // SiLU and tanh-GELU are both x sigmoid(u): 0.5 x (1 + tanh(v)) = x sigmoid(2 v).

@@ -160,7 +160,77 @@ void read_row(const Weight& w, std::int64_t row, float* out) {
   }
 }
 
-TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1,
+// Float32: columns take the place of pairs.
+
+std::int64_t float_matrix_bytes(const Weight& w) {
+  return num_tiles(w.rows) * kRows * w.columns * 4;
+}
+
+void prepare_floats(const Weight&, const float* x, std::int64_t first, std::int64_t last,
+                    std::byte* out) {
+  std::memcpy(out + first * 4, x, static_cast<std::size_t>(last - first) * 4);
+}
+
+RowPlace float_place(const Weight& w, std::int64_t index, std::int64_t row) {
+  const std::int64_t tile = row / kRows, panel = tile / kPanelTiles;
+  const std::int64_t width = std::min(kPanelTiles, num_tiles(w.rows) - panel * kPanelTiles);
+  auto* matrix = static_cast<std::byte*>(w.data.data) + index * w.data.stride[0];
+  return {matrix + panel * kPanelTiles * kRows * w.columns * 4 +
+              (tile % kPanelTiles * kRows + row % kRows) * 4,
+          width * kRows * 4};
+}
+
+// Columns of eight rows at a time become half a line each.
+void pack_float_tile(const float* rows, const Weight& w, const RowPlace& place) {
+  const auto* words = reinterpret_cast<const std::uint32_t*>(rows);
+  std::int64_t done = 0;
+  for (; done + 8 <= w.columns; done += 8)
+    for (std::int64_t r = 0; r < kRows; r += 8)
+      pack_lines(words + r * w.columns, w.columns, done, {place.at + r * 4, place.step});
+  for (; done < w.columns; ++done)
+    for (std::int64_t r = 0; r < kRows; ++r)
+      std::memcpy(place.at + done * place.step + r * 4, rows + r * w.columns + done, 4);
+}
+
+void pack_floats(const Tensor& from, const Weight& w, std::int64_t index, std::int64_t first) {
+  for (std::int64_t r = 0; r < from.dim(0);) {
+    const RowPlace place = float_place(w, index, first + r);
+    if (from.dtype == DType::kF32 && (first + r) % kRows == 0 && r + kRows <= from.dim(0)) {
+      pack_float_tile(from.ptr<float>() + r * w.columns, w, place);
+      r += kRows;
+      continue;
+    }
+    for (std::int64_t i = 0; i < w.columns; ++i) {
+      const float value = from.dtype == DType::kF32
+                              ? from.ptr<float>()[r * w.columns + i]
+                              : static_cast<float>(from.ptr<BF16>()[r * w.columns + i]);
+      std::memcpy(place.at + i * place.step, &value, sizeof value);
+    }
+    ++r;
+  }
+}
+
+void read_float_row(const Weight& w, std::int64_t row, float* out) {
+  const RowPlace place = float_place(w, 0, row);
+  for (std::int64_t i = 0; i < w.columns; ++i)
+    std::memcpy(out + i, place.at + i * place.step, sizeof *out);
+}
+
+TileKernels float_tiles(DotTileProduct product) {
+  return {.input = DType::kF32,
+          .tiles_at_once = kPanelTiles,
+          .pieces = 4,
+          .input_bytes = [](const Weight& w) { return w.columns * 4; },
+          .prepare = prepare_floats,
+          .matrix_bytes = float_matrix_bytes,
+          .block_row_bytes = [](const Weight&) { return std::int64_t{0}; },
+          .pack = pack_floats,
+          .read_row = read_float_row,
+          .product = product,
+          .paired_row = nullptr};
+}
+
+TileKernels bf16_tiles(DotTileProduct product, std::int64_t panels_at_once = 1,
                        decltype(TileKernels::paired_row) paired_row = nullptr) {
   return {.input = DType::kBF16,
           .tiles_at_once = panels_at_once * kPanelTiles,
@@ -204,6 +274,9 @@ const TileKernels& tile_kernels(CpuIsa isa, Format format) {
       bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
       bf16_tiles(avx512_bf16_product()), bf16_tiles(avx512bf16_bf16_product()),
       bf16_tiles(amx_bf16_product(), 2, amx_bf16_paired_row())};
+  static const TileKernels kFloat[] = {float_tiles(avx2_float_product()),
+                                       float_tiles(avx512_float_product())};
+  if (format == Format::kF32) return kFloat[isa == CpuIsa::kAvx2 ? 0 : 1];
   if (format != Format::kBf16) return quant_tile_kernels(isa, format);
   return kBf16[static_cast<std::size_t>(isa)];
 }

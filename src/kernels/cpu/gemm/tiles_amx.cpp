@@ -399,7 +399,7 @@ void amx_paired_row(const TileProduct& a, std::int64_t m, std::int64_t t0, std::
 
 namespace sluice::cpu {
 
-Bf16TileProduct amx_bf16_product() {
+DotTileProduct amx_bf16_product() {
   return amx_product;
 }
 decltype(TileKernels::paired_row) amx_bf16_paired_row() {

@@ -1,4 +1,4 @@
-// bf16_tile_product() for a dot type D with kInHalves (AVX2). Rows of x are widened to float once
+// dot_tile_product() for a dot type D with kInHalves (AVX2). Rows of x are widened to float once
 // per panel and block of columns. In the inner loop x then costs one broadcast. Included by
 // isa_avx2.cpp after tiles_impl.h and norm_impl.h.
 #pragma once

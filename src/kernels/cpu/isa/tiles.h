@@ -6,9 +6,11 @@
 // lower column first. So a product with one row of x reads the weights as one stream, and one
 // broadcast pair of x serves 16 rows. Rows and columns that do not exist are zero.
 //
-// Order of summation: an output element is one accumulator over ascending pairs of columns (on AMX
-// 32 columns at a time, see tiles_amx.cpp). It does not depend on M, on the blocking or on the
-// threads.
+// Float32: the same with single columns in the place of pairs.
+//
+// Order of summation: an output element is one accumulator over ascending columns, or pairs of them
+// (on AMX 32 columns of bfloat16 at a time, see tiles_amx.cpp). It does not depend on M, on the
+// blocking or on the threads.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +96,7 @@ struct TileKernels {
 // Column ranges for prepare() begin at multiples of this: every quantisation group ends at one.
 inline constexpr std::int64_t kPreparedColumns = 128;
 
-// Of weights in tiles: kBf16 or quantised.
+// Of weights in tiles: kF32, kBf16 or quantised.
 const TileKernels& tile_kernels(CpuIsa isa, Format format);
 
 inline std::int64_t num_tiles(std::int64_t rows) {
@@ -109,13 +111,15 @@ inline bool first_level_holds_fetches() {
   return first_level_cache_bytes() >= 48 << 10;
 }
 
-// The bfloat16 tile GEMM of each instruction set.
-using Bf16TileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t);
-Bf16TileProduct avx2_bf16_product();
-Bf16TileProduct avx512_bf16_product();
-Bf16TileProduct avx512bf16_bf16_product();
-Bf16TileProduct amx_bf16_product();
+// The bfloat16 and float32 tile GEMMs of each instruction set.
+using DotTileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t,
+                                std::int64_t);
+DotTileProduct avx2_bf16_product();
+DotTileProduct avx512_bf16_product();
+DotTileProduct avx512bf16_bf16_product();
+DotTileProduct amx_bf16_product();
+DotTileProduct avx2_float_product();
+DotTileProduct avx512_float_product();
 decltype(TileKernels::paired_row) amx_bf16_paired_row();
 
 }  // namespace sluice::cpu

@@ -35,8 +35,11 @@ constexpr KernelTable kTable = make_table<Avx2, Dot>();
 const KernelTable& avx2_kernels() {
   return kTable;
 }
-Bf16TileProduct avx2_bf16_product() {
-  return bf16_tile_product<Dot>;
+DotTileProduct avx2_bf16_product() {
+  return dot_tile_product<Dot>;
+}
+DotTileProduct avx2_float_product() {
+  return float_tile_product<Avx2>;
 }
 
 }  // namespace sluice::cpu

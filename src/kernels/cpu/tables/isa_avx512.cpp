@@ -38,8 +38,11 @@ constexpr KernelTable kTable = make_table<Avx512, Dot>();
 const KernelTable& avx512_kernels() {
   return kTable;
 }
-Bf16TileProduct avx512_bf16_product() {
-  return bf16_tile_product<Dot>;
+DotTileProduct avx512_bf16_product() {
+  return dot_tile_product<Dot>;
+}
+DotTileProduct avx512_float_product() {
+  return float_tile_product<Avx512>;
 }
 
 }  // namespace sluice::cpu

@@ -43,6 +43,7 @@ struct Bf16Dot {
   static constexpr int kMaxRows = 6;
   static constexpr int max_tiles(std::int64_t) { return 4; }
   static constexpr int kStepPairs = 0;
+  static constexpr int kStepColumns = 2;
   static constexpr bool kInHalves = false;
   static constexpr bool kOutrunsMemory = true;
 
@@ -71,8 +72,8 @@ const KernelTable& avx512bf16_kernels() {
   }();
   return table;
 }
-Bf16TileProduct avx512bf16_bf16_product() {
-  return bf16_tile_product<Bf16Dot>;
+DotTileProduct avx512bf16_bf16_product() {
+  return dot_tile_product<Bf16Dot>;
 }
 
 }  // namespace sluice::cpu

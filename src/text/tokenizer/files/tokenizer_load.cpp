@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "text/tokenizer/files/lower_case.h"
 #include "text/tokenizer/files/tokenizer_files.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -161,11 +162,25 @@ TokenizerSideFiles read_side_files(const fs::path& directory) {
   return side;
 }
 
-std::unique_ptr<TokenizerParts> read_parts(const fs::path& directory, const Found& found) {
+// The same tokenizer.json with lower case before its own normalizer.
+std::string lowered_first(const std::string& text, const std::string& what) {
+  Json file = parse_json_or_throw(text, what);
+  require(file.is_object(), "{} must be a JSON object", what);
+  const Json lower = {{"type", "Lowercase"}}, own = file.value("normalizer", Json());
+  file["normalizer"] = own.is_null()
+                           ? lower
+                           : Json{{"type", "Sequence"}, {"normalizers", Json::array({lower, own})}};
+  return dump_json(file);
+}
+
+std::unique_ptr<TokenizerParts> read_parts(const fs::path& directory, const Found& found,
+                                           bool lowers) {
   const std::string what = found.path.string();
   const std::string text = read_file(found.path, kMaxFileBytes);
   const TokenizerSideFiles side = read_side_files(directory);
-  if (found.kind == FileKind::kJson) return parse_tokenizer_json(text, what, &side);
+  if (found.kind == FileKind::kJson)
+    return parse_tokenizer_json(lowers ? lowered_first(text, what) : text, what, &side);
+  require(!lowers, "{}: texts in lower case (do_lower_case) need a tokenizer.json", what);
   switch (found.kind) {
     case FileKind::kSentencePiece:
       if (!looks_like_tiktoken(text)) return sentencepiece_parts(text, what, side);
@@ -203,14 +218,28 @@ std::unique_ptr<Tokenizer> Tokenizer::from_sentencepiece(std::string_view bytes,
   return std::make_unique<Tokenizer>(sentencepiece_parts(bytes, what, side));
 }
 
-std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory, TokenizerMode mode) {
+namespace {
+
+std::unique_ptr<Tokenizer> load_file(const std::string& directory, TokenizerMode mode,
+                                     bool lowers) {
   const auto found = find_file(directory, mode);
   if (!found) refuse(directory, mode);
-  auto parts = read_parts(directory, *found);
+  auto parts = read_parts(directory, *found, lowers);
   parts->split_special_tokens = flag_of(
       read_side_file(fs::path(directory) / "tokenizer_config.json"), "split_special_tokens", false);
   find_ends(directory, *parts);
   return std::make_unique<Tokenizer>(std::move(parts));
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory, TokenizerMode mode) {
+  return load_file(directory, mode, false);
+}
+
+std::unique_ptr<Tokenizer> load_lower_case_tokenizer(const std::string& directory,
+                                                     TokenizerMode mode) {
+  return load_file(directory, mode, true);
 }
 
 }  // namespace sluice
