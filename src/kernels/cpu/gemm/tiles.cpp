@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/gemm/quant_tiles.h"
+#include "kernels/cpu/gemm/super_tiles.h"
 
 namespace sluice::cpu {
 namespace {
@@ -204,6 +205,7 @@ const TileKernels& tile_kernels(CpuIsa isa, Format format) {
       bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
       bf16_tiles(avx512_bf16_product()), bf16_tiles(avx512bf16_bf16_product()),
       bf16_tiles(amx_bf16_product(), 2, amx_bf16_paired_row())};
+  if (is_super(format)) return super_tile_kernels(isa, format);
   if (format != Format::kBf16) return quant_tile_kernels(isa, format);
   return kBf16[static_cast<std::size_t>(isa)];
 }
