@@ -5,8 +5,11 @@ only GGUF.
     python3 -m venv /tmp/peers && /tmp/peers/bin/pip install gguf
     /tmp/peers/bin/python bench/make_gguf.py bench/configs/qwen3-0.6b Q8_0 /tmp/qwen3-0.6b.Q8_0.gguf
 
-Types: BF16, Q8_0, Q4_0. Every matrix has the type, also the tied embedding; norms are float32. The
-vocabulary is bytes and made-up names, so it serves only prompts of token ids. Dense Qwen3 only.
+Types: BF16, Q8_0, Q4_0, Q2_K to Q6_K. Every matrix has the type, also the tied embedding; norms are
+float32. Q4_K_M is a mixture as llama.cpp makes it: the embedding, and values and the last matrix of
+half of the MLPs, are Q6_K. The vocabulary is bytes and made-up names, so it serves only prompts of
+token ids. Dense Qwen3 only. The gguf package does not quantise to super-blocks, so their bits are
+random, with scales that give weights of about the usual size.
 """
 
 import argparse
@@ -16,8 +19,34 @@ import pathlib
 import gguf
 import numpy as np
 
-TYPES = {"BF16": gguf.GGMLQuantizationType.BF16, "Q8_0": gguf.GGMLQuantizationType.Q8_0, "Q4_0": gguf.GGMLQuantizationType.Q4_0}
-FILE_TYPES = {"BF16": gguf.LlamaFileType.MOSTLY_BF16, "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0}
+TYPES = {name: gguf.GGMLQuantizationType[name] for name in ("BF16", "Q8_0", "Q4_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")}
+FILE_TYPES = {"BF16": "MOSTLY_BF16", "Q8_0": "MOSTLY_Q8_0", "Q4_0": "MOSTLY_Q4_0", "Q2_K": "MOSTLY_Q2_K", "Q3_K": "MOSTLY_Q3_K_M",
+              "Q4_K": "MOSTLY_Q4_K_S", "Q5_K": "MOSTLY_Q5_K_S", "Q6_K": "MOSTLY_Q6_K", "Q4_K_M": "MOSTLY_Q4_K_M"}
+# Of super-blocks: bytes, the offsets of their float16 numbers, and about how large the weights are without them.
+SUPER_BLOCKS = {"Q2_K": (84, (80, 82), 12), "Q3_K": (110, (108,), 40), "Q4_K": (144, (0, 2), 250), "Q5_K": (176, (0, 2), 500),
+                "Q6_K": (210, (208,), 1200)}
+
+
+def type_of(name, file_type, layers):
+    if file_type != "Q4_K_M":
+        return file_type
+    _, _, layer = name.partition("blk.")
+    layer = int(layer.partition(".")[0]) if layer else -1
+    more_bits = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+    is_one = name == "token_embd" or (name.endswith(("attn_v", "ffn_down")) and more_bits)
+    return "Q6_K" if is_one else "Q4_K"
+
+
+def numbers(name, shape, sigma, random):
+    if name not in SUPER_BLOCKS:
+        values = random.standard_normal(shape, np.float32) * np.float32(sigma)
+        return gguf.quants.quantize(values, TYPES[name])
+    size, halves, scale = SUPER_BLOCKS[name]
+    blocks = random.integers(0, 256, (shape[0] * shape[1] // 256, size), dtype=np.uint8)
+    for at in halves:
+        d = (random.standard_normal(len(blocks)) * sigma / scale).astype(np.float16)
+        blocks[:, at:at + 2] = d.view(np.uint8).reshape(-1, 2)
+    return blocks.reshape(shape[0], -1)
 
 
 def matrices(config):
@@ -59,7 +88,7 @@ def add_vocabulary(writer, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=pathlib.Path, help="folder of a config.json")
-    parser.add_argument("type", choices=TYPES)
+    parser.add_argument("type", choices=FILE_TYPES)
     parser.add_argument("out", type=pathlib.Path)
     args = parser.parse_args()
     config = json.loads((args.config / "config.json").read_text())
@@ -67,7 +96,7 @@ def main():
         parser.error(f"{args.config} is no dense Qwen3 with a tied embedding")
 
     writer = gguf.GGUFWriter(args.out, "qwen3")
-    writer.add_file_type(FILE_TYPES[args.type])
+    writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[args.type]])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -84,8 +113,8 @@ def main():
     for name, size in norms(config):
         writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
     for name, shape in matrices(config):
-        values = random.standard_normal(shape, np.float32) * np.float32(config["initializer_range"])
-        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, TYPES[args.type]), raw_dtype=TYPES[args.type])
+        kind = type_of(name, args.type, config["num_hidden_layers"])
+        writer.add_tensor(f"{name}.weight", numbers(kind, shape, config["initializer_range"], random), raw_dtype=TYPES[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -6,7 +6,7 @@
 No mark is taken on trust where the program or a file can be asked:
   - every architecture of the program is in exactly one family, and CTest runs a fixture of it;
   - the integer column is a run: random weights in the shape of each fixture, with --quantization int8 and int4;
-  - the families of GGUF files are the rows of gguf_names.cpp;
+  - the families of GGUF files are the rows of gguf_architecture.cpp;
   - the options that a feature names are active, and `serve --help=all` says so where they are for one device only;
   - the options of a feature that is missing are known and refused.
 The column of GPUs is what the classes in src/models run: all but the Transformers plugin, which needs a CPU.
@@ -32,21 +32,24 @@ FAMILIES = [
     ("Qwen2, Qwen3", "Qwen2 Qwen3", "qwen2 qwen3"),
     ("Mixtral, Qwen2-MoE, Qwen3-MoE", "Mixtral Qwen2Moe Qwen3Moe", "llama qwen2moe qwen3moe"),
     ("DeepSeek-V2, V2-Lite, V3", "DeepseekV2 DeepseekV3", "deepseek2"),
-    ("DeepSeek-V3.2, GLM-5 (sparse attention)", "DeepseekV32 GlmMoeDsa", ""),
-    ("GLM-4, GLM-4.5 MoE, GLM-4.7 Flash", "Glm Glm4 Glm4Moe Glm4MoeLite", ""),
-    ("gpt-oss", "GptOss", ""),
-    ("Llama 4 (text), Ministral 3", "Llama4 Ministral3", ""),
-    ("Gemma 1–3", "Gemma Gemma2 Gemma3", ""),
-    ("Phi-1 to Phi-3, PhiMoE", "Phi Phi3 Phimoe", ""),
+    ("DeepSeek-V3.2, GLM-5 (sparse attention)", "DeepseekV32 GlmMoeDsa", "deepseek32 glm-dsa"),
+    ("GLM-4, GLM-4.5 MoE, GLM-4.7 Flash", "Glm Glm4 Glm4Moe Glm4MoeLite", "chatglm glm4 glm4moe deepseek2"),
+    ("gpt-oss", "GptOss", "gpt-oss"),
+    ("Llama 4 (text), Ministral 3", "Llama4 Ministral3", "llama4 mistral3"),
+    ("Gemma 1–3", "Gemma Gemma2 Gemma3", "gemma gemma2 gemma3"),
+    ("Phi-1 to Phi-3, PhiMoE", "Phi Phi3 Phimoe", "phi2 phi3 phimoe"),
     ("Qwen3-Next, Qwen3.5, Kimi-Linear, Mamba-2, LFM2 (recurrent)",
-     "Qwen3Next Qwen3_5 Qwen3_5Moe KimiLinear Mamba2 Lfm2", ""),
+     "Qwen3Next Qwen3_5 Qwen3_5Moe KimiLinear Mamba2 Lfm2", "qwen3next qwen35 qwen35moe kimi-linear mamba2 lfm2"),
     ("MiniMax-M2, MiMo-V2-Flash, ERNIE 4.5, Hunyuan",
-     "MiniMaxM2 MiMoV2Flash Ernie4_5 Ernie4_5_Moe HunYuanDenseV1 HunYuanMoEV1", ""),
-    ("Command R, Granite, Granite MoE, OLMo 1–3, OLMoE", "Cohere Cohere2 Granite GraniteMoe Olmo Olmo2 Olmo3 Olmoe", ""),
+     "MiniMaxM2 MiMoV2Flash Ernie4_5 Ernie4_5_Moe HunYuanDenseV1 HunYuanMoEV1",
+     "minimax-m2 mimo2 ernie4_5 ernie4_5-moe hunyuan-dense hunyuan-moe"),
+    ("Command R, Granite, Granite MoE, OLMo 1–3, OLMoE", "Cohere Cohere2 Granite GraniteMoe Olmo Olmo2 Olmo3 Olmoe",
+     "command-r cohere2 granite granitemoe olmo olmo2 olmoe"),
     ("SmolLM3, Seed-OSS, Apertus, EXAONE 4, Nemotron, StableLM",
-     "SmolLM3 SeedOss Apertus Exaone4 Nemotron StableLm", ""),
-    ("GPT-2, GPT-J, GPT-NeoX, OPT, BLOOM, Falcon, StarCoder 1–2",
-     "GPT2 GPTJ GPTNeoX OPT Bloom Falcon GPTBigCode Starcoder2", ""),
+     "SmolLM3 SeedOss Apertus Exaone4 Nemotron StableLm", "smollm3 seed_oss apertus exaone4 nemotron stablelm"),
+    ("GPT-2, GPT-NeoX, BLOOM, Falcon, StarCoder 1–2",
+     "GPT2 GPTNeoX Bloom Falcon GPTBigCode Starcoder2", "gpt2 gptneox bloom falcon starcoder starcoder2"),
+    ("GPT-J, OPT", "GPTJ OPT", ""),
 ]
 PLUGIN = ["Other decoders of `transformers`, through the plugin", YES, NO, YES, NO]
 
@@ -63,8 +66,8 @@ class Row:
 FORMATS = [
     Row("float32, bfloat16, float16: safetensors and PyTorch files", YES, YES, "load-format dtype"),
     Row("GGUF: Q8_0, Q4_0 (on a GPU in linear layers)", YES, YES),
-    Row("GGUF: Q4_1", YES, WIDENED),
-    Row("GGUF: Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS", WIDENED, WIDENED),
+    Row("GGUF: Q4_1, Q2_K to Q6_K", YES, WIDENED),
+    Row("GGUF: Q5_0, Q5_1, IQ4_NL, IQ4_XS", WIDENED, WIDENED),
     Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
     Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", YES, YES, "quantization"),
     Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", YES, YES),

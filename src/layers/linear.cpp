@@ -14,11 +14,39 @@ bool has_scale(const Weights& weights, const WeightParts& parts) {
          weights.has(name + ".weight_scale", false);
 }
 
+// Consecutive parts that a file stores in blocks of one type, or otherwise. One list where nothing
+// stays in blocks.
+std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights,
+                                                   const WeightParts& parts) {
+  const Numerics& numerics = weights.numerics();
+  const bool splits = numerics.keep_blocks && !numerics.int_fragments;
+  std::vector<std::vector<WeightPart>> groups;
+  std::optional<ops::Format> last;
+  for (const WeightPart& part : parts) {
+    const ops::Format format =
+        splits ? weights.form({std::string(part.name) + ".weight"}, numerics.compute).format
+               : ops::Format::kF32;
+    if (last != format) groups.emplace_back();
+    groups.back().push_back(part);
+    last = format;
+  }
+  return groups;
+}
+
 }  // namespace
 
 Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                     Shard shard, bool bias, bool may_be_fp8) {
   Linear linear;
+  if (const auto groups = parts_by_form(weights, parts); groups.size() > 1) {
+    for (const std::vector<WeightPart>& group : groups) {
+      linear.pieces.push_back(load(weights, group, columns, shard, bias, may_be_fp8));
+      linear.weight.rows += linear.pieces.back().rows();
+    }
+    linear.weight.columns = linear.pieces.front().columns();
+    linear.reduce = linear.pieces.front().reduce;
+    return linear;
+  }
   linear.weight = weights.packed(parts, columns, shard, may_be_fp8);
   require(ops::is_quantised(linear.weight.format) || !has_scale(weights, parts),
           "{} has a scale beside it, but config.json does not say in quantization_config how it is "
@@ -30,12 +58,27 @@ Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64
 }
 
 void Linear::forward(Context& ctx, const ops::NormedRows& x, const Tensor& out) const {
+  if (!pieces.empty()) {
+    Arena::Scope scope(*ctx.arena);
+    const Tensor rows = ops::rows_of(ctx, x, DType::kF32);
+    std::int64_t first = 0;
+    for (const Linear& piece : pieces) {
+      piece.forward(ctx, rows, out.slice(1, first, piece.rows()));
+      first += piece.rows();
+    }
+    return;
+  }
   ops::norm_linear(ctx, x, weight, bias, out);
   if (reduce) ops::sum_over_ranks(ctx, out);
 }
 
 void Linear::add(Context& ctx, const Tensor& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
+  if (!pieces.empty()) {
+    forward(ctx, x, stream.branch);
+    stream.pending = true;
+    return;
+  }
   ops::linear_add(ctx, ops::prepared(ctx, x, weight), weight, bias, reduce, stream);
 }
 
@@ -43,7 +86,8 @@ QueriesAndRest split_forward(Context& ctx, const Linear& linear, const ForwardBa
                              const ops::NormedRows& x, std::int64_t num_queries) {
   const std::int64_t num_rest = linear.rows() - num_queries;
   const bool any = num_queries > 0 && !fb.query_rows.none();
-  if (fb.query_rows.all() || num_queries == 0 || !linear.weight.begins_at(num_queries)) {
+  if (fb.query_rows.all() || num_queries == 0 || !linear.pieces.empty() ||
+      !linear.weight.begins_at(num_queries)) {
     const Tensor both = ctx.arena->take(DType::kF32, {x.count(), linear.rows()});
     linear.forward(ctx, x, both);
     return {.queries = any ? fb.query_rows.of(ctx, both.slice(1, 0, num_queries)) : Tensor{},

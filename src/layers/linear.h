@@ -14,9 +14,11 @@
 namespace sluice {
 
 struct Linear {
+  // Without memory where the parts have different forms; then `pieces` have the weights.
   ops::Weight weight;
-  Tensor bias;          // [rows] f32, or undefined
-  bool reduce = false;  // out is this rank's summand
+  Tensor bias;                      // [rows] f32, or undefined
+  std::vector<Linear> pieces = {};  // rows of parts with one form each, in their order
+  bool reduce = false;              // out is this rank's summand
 
   // Parts are stacked by rows. `bias`: read the parts' biases too.
   // `may_be_fp8`: see Weights::packed.
@@ -26,7 +28,7 @@ struct Linear {
   std::int64_t columns() const { return weight.columns; }
   // The type that rows of x are rounded to; quantised weights read float32 rows.
   DType input() const { return weight.input; }
-  bool defined() const { return weight.defined(); }
+  bool defined() const { return weight.defined() || !pieces.empty(); }
 
   // x [T, columns] f32 or bf16, or as the weight reads it (ops::prepared), strided rows; or a norm
   // of a residual stream. out [T, rows] f32. x and out do not overlap.

@@ -9,6 +9,7 @@
 #include "base/testing/folder.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "kernels/types/quantize_model.h"
+#include "kernels/types/super_block_model.h"
 #include "layers/linear.h"
 #include "ops/elementwise.h"
 #include "tensor/testing/rank_of.h"
@@ -96,18 +97,93 @@ TEST_F(QuantisedLinear, BlocksKeepTheirValues) {
   }
 }
 
-TEST_F(QuantisedLinear, FusedBlocksOfOneTypeStayAndOfTwoTypesAreWidened) {
+// out = linear(x) for two rows of x.
+std::vector<float> outputs(Context& ctx, const Linear& linear, std::int64_t columns) {
+  Arena arena(1 << 20);
+  ctx.arena = &arena;
+  std::vector<float> x(static_cast<std::size_t>(2 * columns)),
+      out(static_cast<std::size_t>(2 * linear.rows()));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) / 50 - 1;
+  linear.forward(ctx, Tensor::dense(x.data(), DType::kF32, {2, columns}),
+                 Tensor::dense(out.data(), DType::kF32, {2, linear.rows()}));
+  ctx.arena = nullptr;
+  return out;
+}
+
+// The rows of `parts` one after the other, computed alone.
+std::vector<float> beside(const std::vector<std::vector<float>>& parts) {
+  std::vector<float> out;
+  for (const std::size_t row : {0, 1})
+    for (const std::vector<float>& part : parts) {
+      const auto half = static_cast<std::ptrdiff_t>(part.size() / 2);
+      const auto begin = part.begin() + static_cast<std::ptrdiff_t>(row) * half;
+      out.insert(out.end(), begin, begin + half);
+    }
+  return out;
+}
+
+TEST_F(QuantisedLinear, FusedBlocksOfOneTypeAreOneWeightAndOfTwoTypesTwo) {
   const Linear fused = load(kKept, {{"a", 40}, {"b", 24}});
   EXPECT_EQ(fused.weight.format, Format::kInt8);
+  EXPECT_TRUE(fused.pieces.empty());
   std::vector<float> want = stored("a.weight", 40);
   const std::vector<float> second = stored("b.weight", 24);
   want.insert(want.end(), second.begin(), second.end());
   EXPECT_EQ(held(fused), want);
   for (const std::string other : {"c", "plain"}) {
-    const Linear mixed = load(kKept, {{"a", 40}, {other, 40}});
-    EXPECT_TRUE(mixed.weight.format == Format::kBf16) << other;
-    EXPECT_EQ(mixed.rows(), 80);
+    const Linear mixed = load(kKept, {{"b", 24}, {"a", 40}, {other, 40}});
+    ASSERT_EQ(mixed.pieces.size(), 2u) << other;
+    EXPECT_EQ(mixed.pieces[0].weight.format, Format::kInt8);
+    EXPECT_EQ(mixed.pieces[0].rows(), 64);
+    EXPECT_EQ(mixed.pieces[1].weight.format, other == "c" ? Format::kInt4 : Format::kBf16);
+    EXPECT_TRUE(mixed.defined());
+    EXPECT_EQ(mixed.rows(), 104);
+    EXPECT_EQ(mixed.columns(), kColumns);
+    const Linear one = load(kKept, {{"b", 24}, {"a", 40}}), two = load(kKept, {{other, 40}});
+    EXPECT_EQ(outputs(ctx_, mixed, kColumns),
+              beside({outputs(ctx_, one, kColumns), outputs(ctx_, two, kColumns)}));
   }
+}
+
+// Q4_K and Q6_K, as Q4_K_M stores queries and values.
+TEST(SuperBlockLinear, PartsKeepTheirFormsAndValues) {
+  constexpr std::int64_t kWide = 512;
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen2");
+  const auto add = [&](const char* name, const ops::testing::SuperBlockMatrix& model,
+                       std::uint32_t type) {
+    writer.tensor(name, {static_cast<std::uint64_t>(model.rows), kWide}, type,
+                  std::string(model.bytes.begin(), model.bytes.end()));
+  };
+  const auto q = ops::testing::SuperBlockMatrix::random(ops::kQ4K, 40, kWide, 1),
+             v = ops::testing::SuperBlockMatrix::random(ops::kQ6K, 24, kWide, 2);
+  add("q.weight", q, 12);
+  add("v.weight", v, 14);
+  const TestFolder folder;
+  folder.write("x.gguf", writer.bytes());
+  const WeightSource source = WeightSource::checkpoint(folder.path() + "/x.gguf");
+  Context ctx;
+  WeightLoader loader(source, kKept, DType::kBF16, ctx);
+  const Linear linear =
+      Linear::load(loader.root(), {{"q", 40}, {"v", 24}}, kWide, Shard::kReplicated, false);
+  loader.finish([](std::string_view) { return true; });
+  ASSERT_EQ(linear.pieces.size(), 2u);
+  EXPECT_EQ(linear.pieces[0].weight.format, ops::kQ4K);
+  EXPECT_EQ(linear.pieces[1].weight.format, ops::kQ6K);
+  // The values that the file's reader widens them to.
+  for (const auto& [name, model] : {std::pair{"q.weight", &q}, std::pair{"v.weight", &v}}) {
+    std::vector<float> values(static_cast<std::size_t>(model->rows * kWide));
+    source.load({.name = name, .shape = {model->rows, kWide}}, DType::kF32,
+                std::as_writable_bytes(std::span(values)));
+    for (std::int64_t i = 0; i < model->rows * kWide; ++i)
+      EXPECT_EQ(values[static_cast<std::size_t>(i)], model->value(i / kWide, i % kWide)) << name;
+  }
+  const std::vector<float> out = outputs(ctx, linear, kWide);
+  std::vector<float> x(kWide);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) / 50 - 1;
+  for (std::int64_t n = 0; n < 64; ++n)
+    EXPECT_EQ(out[static_cast<std::size_t>(n)],
+              n < 40 ? q.product(x.data(), n) : v.product(x.data(), n - 40));
 }
 
 TEST_F(QuantisedLinear, RanksHaveWholeBlocks) {

@@ -54,6 +54,14 @@ Mlp Mlp::load(const Weights& weights, const ModelConfig& config, std::int64_t in
 
 void Mlp::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
+  if (gated && !gate_up.pieces.empty()) {
+    // Gate and up have different forms.
+    const Tensor both = ctx.arena->take(DType::kF32, {x.count(), gate_up.rows()});
+    const Tensor inner = ctx.arena->take(DType::kF32, {x.count(), gate_up.rows() / 2});
+    gate_up.forward(ctx, x, both);
+    ops::act_and_mul(ctx, activation, both, inner);
+    return down.add(ctx, inner, stream);
+  }
   if (gated) {
     const ops::PreparedRows shape = ops::prepared_shape(ctx, down.weight, x.count());
     const Tensor inner = ctx.arena->take(shape.dtype, {x.count(), shape.elements});

@@ -208,6 +208,10 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     load_expert_biases(block, config, names.stack, share, moe);
   } else {
     load_single_experts(block, config, names.expert, share, moe);
+    // A GGUF file has single experts and stacked biases, those of gate before those of up.
+    ExpertStack biases = names.stack;
+    biases.interleaved = false;
+    load_expert_biases(block, config, biases, share, moe);
   }
   if (own.shared_expert_intermediate_size > 0) {
     check(!names.shared_experts.empty(), "a family without shared experts has some");

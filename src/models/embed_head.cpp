@@ -70,7 +70,17 @@ void EmbeddingAndHead::load_begin(const Weights& body, const ModelConfig& config
         body.matrix({{names.positions, config.max_position_embeddings + names.position_offset}},
                     hidden_size, Shard::kReplicated)
             .rows(names.position_offset, config.max_position_embeddings);
-  if (!tied)
+  // Blocks of a file keep their form.
+  const auto keeps_form = [&] {
+    const Numerics& numerics = body.numerics();
+    return numerics.keep_blocks && !numerics.int_fragments &&
+           ops::is_quantised(
+               body.form({std::string(names.embedding) + ".weight"}, numerics.compute).format);
+  };
+  if (!tied && keeps_form())
+    embedding =
+        body.packed({{names.embedding, config.vocab_size}}, hidden_size, Shard::kReplicated, false);
+  else if (!tied)
     embedding =
         body.matrix({{names.embedding, config.vocab_size}}, hidden_size, Shard::kReplicated);
   else

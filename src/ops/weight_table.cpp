@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
+#include "kernels/types/super_formats.h"
 
 namespace sluice::ops {
 namespace {
@@ -27,6 +28,9 @@ std::string_view in_blocks(const Weight& w) {
 }
 std::string_view in_groups(const Weight& w) {
   return w.group == 32 || w.group == 128 ? "" : "integers have groups of 32 or 128 columns";
+}
+std::string_view in_super_blocks(const Weight& w) {
+  return w.group == 32 ? "" : "super-blocks have groups of 32 columns";
 }
 
 std::string_view in_fragments(const Weight& w) {
@@ -133,6 +137,11 @@ constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_
                                  cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
                                  cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups),
+                                 cpu_tiles(kQ2K, "Q2_K tiles", in_super_blocks),
+                                 cpu_tiles(kQ3K, "Q3_K tiles", in_super_blocks),
+                                 cpu_tiles(kQ4K, "Q4_K tiles", in_super_blocks),
+                                 cpu_tiles(kQ5K, "Q5_K tiles", in_super_blocks),
+                                 cpu_tiles(kQ6K, "Q6_K tiles", in_super_blocks),
                                  cpu_fragments(Format::kFp8, "FP8 fragments"),
                                  cpu_fragments(Format::kInt8, "int8 fragments"),
                                  cpu_fragments(Format::kInt4, "int4 fragments"),

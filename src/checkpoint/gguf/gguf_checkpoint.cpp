@@ -1,6 +1,7 @@
 #include "checkpoint/gguf/gguf_checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -28,38 +29,64 @@ struct RowCodec {
   }
 };
 
-// The index of the stored row for row `i` of a group of `group` rows.
-std::int64_t stored_row(RowOrder order, std::int64_t group, std::int64_t i) {
-  if (order != RowOrder::kPairs) return i;
-  const std::int64_t half = group / 2;
-  return i % half * 2 + i / half;
-}
-
-// Rows and columns of a tensor of one or more dimensions, and the requested box. A vector is one
-// row; if its rows are reordered, it is one column.
+// Rows and columns of a tensor of any dimensions, and the requested box. A vector is one row; if
+// its rows are reordered, or it is a part of one, it is one column.
 struct Box {
-  std::int64_t num_rows = 1;
   std::int64_t first_row = 0, row_count = 1;
   std::int64_t first_column = 0, column_count = 1;
 };
 
-Box box_of(const TensorInfo& info, RowOrder order, const std::vector<AxisRange>& ranges) {
+bool is_column(const GgufEntry& entry) {
+  return entry.info.shape.size() == 1 && entry.tensor->shape.size() == 1 &&
+         (entry.order != RowOrder::kAsStored || entry.info.shape != entry.tensor->shape);
+}
+
+Box box_of(const GgufEntry& entry, const std::vector<AxisRange>& ranges) {
+  const std::vector<std::int64_t>& shape = entry.info.shape;
   Box box;
-  if (info.shape.size() == 1 && order == RowOrder::kAsStored) {
-    box.first_column = ranges[0].begin;
-    box.column_count = ranges[0].count;
+  if (shape.empty()) return box;
+  if (is_column(entry)) {
+    box.first_row = ranges[0].begin;
+    box.row_count = ranges[0].count;
     return box;
   }
-  box.num_rows = info.shape[0];
-  box.first_row = ranges[0].begin;
-  box.row_count = ranges[0].count;
-  if (info.shape.size() == 1) return box;
-  require(info.shape.size() == 2,
-          "the tensor {} has {} dimensions; the model needs a vector or a matrix", info.name,
-          info.shape.size());
-  box.first_column = ranges[1].begin;
-  box.column_count = ranges[1].count;
+  box.first_column = ranges.back().begin;
+  box.column_count = ranges.back().count;
+  const std::int64_t stored_columns = entry.tensor->columns();
+  if (shape.size() == 1 && stored_columns < shape[0]) {
+    // The file has more dimensions.
+    require(box.first_column == 0 && box.column_count == shape[0],
+            "the tensor {} has several dimensions in its file; only all of it can be read",
+            entry.info.name);
+    box.row_count = shape[0] / stored_columns;
+    box.column_count = stored_columns;
+    return box;
+  }
+  if (shape.size() == 1) return box;
+  std::int64_t inner = 1;
+  for (std::size_t i = 1; i + 1 < shape.size(); ++i) {
+    require(ranges[i].begin == 0 && ranges[i].count == shape[i],
+            "the tensor {} has {} dimensions; the model needs a vector or a matrix",
+            entry.info.name, shape.size());
+    inner *= shape[i];
+  }
+  box.first_row = ranges[0].begin * inner;
+  box.row_count = ranges[0].count * inner;
   return box;
+}
+
+// Undoes what the converter did to the values.
+void restore(ValueChange change, std::span<float> values) {
+  if (change == ValueChange::kAddedOne)
+    for (float& value : values) value -= 1;
+  if (change == ValueChange::kNegatedExponential)
+    for (float& value : values) value = std::log(-value);
+}
+
+// The stored column of column `i` of heads that lie across.
+std::int64_t stored_column(const GgufEntry& entry, std::int64_t i) {
+  const std::int64_t head = i / entry.group, of_key = entry.heads / entry.kv_heads;
+  return (head % of_key * entry.kv_heads + head / of_key) * entry.group + i % entry.group;
 }
 
 // The parts of a split file, in order; a single part for an unsplit file. Source: llama.cpp,
@@ -116,7 +143,8 @@ std::vector<std::string> GgufCheckpoint::names() const {
   std::vector<std::string> names;
   names.reserve(entries_.size());
   for (const GgufEntry& entry : entries_)
-    if (entry.tensor->unreadable.empty()) names.push_back(entry.info.name);
+    if (entry.tensor == nullptr || entry.tensor->unreadable.empty())
+      names.push_back(entry.info.name);
   return names;
 }
 
@@ -124,7 +152,8 @@ const TensorInfo* GgufCheckpoint::find(std::string_view name) const {
   const auto it = index_.find(name);
   if (it == index_.end()) return nullptr;
   const GgufEntry& entry = entries_[it->second];
-  refuse_unreadable(*files_[static_cast<std::size_t>(entry.info.file)], *entry.tensor);
+  if (entry.tensor != nullptr)
+    refuse_unreadable(*files_[static_cast<std::size_t>(entry.info.file)], *entry.tensor);
   if (entry.second != nullptr)
     refuse_unreadable(*files_[static_cast<std::size_t>(entry.second_file)], *entry.second);
   return &entry.info;
@@ -146,43 +175,51 @@ void GgufCheckpoint::for_each_row(const GgufEntry& entry, std::int64_t first, st
                                   Body&& body) const {
   const GgufTensor& tensor = *entry.tensor;
   const GgufFile& file = *files_[static_cast<std::size_t>(entry.info.file)];
-  const bool is_column = entry.info.shape.size() == 1 && entry.order != RowOrder::kAsStored;
   const std::uint64_t row_bytes =
-      is_column ? static_cast<std::uint64_t>(dtype_size(tensor.dtype)) : tensor.row_bytes();
-  const std::int64_t group = entry.group;
+      is_column(entry) ? static_cast<std::uint64_t>(dtype_size(tensor.dtype)) : tensor.row_bytes();
+  // Rows are reordered within a group, or lie in runs.
+  const std::int64_t group = entry.order == RowOrder::kPairs ? entry.group : 1;
   const auto groups_a_read = static_cast<std::int64_t>(
       std::max<std::uint64_t>(1, kChunkBytes / (row_bytes * static_cast<std::uint64_t>(group))));
   std::unique_ptr<std::byte[]> chunk;
   std::uint64_t chunk_bytes = 0;
-  for (std::int64_t row = first; row < first + count;) {
-    const std::int64_t begin =
-        row / group * group;  // whole groups, since rows are reordered within a group
-    const std::int64_t end =
-        std::min((first + count + group - 1) / group * group, begin + groups_a_read * group);
-    const std::uint64_t bytes = static_cast<std::uint64_t>(end - begin) * row_bytes;
+  const std::int64_t last = first + count;
+  for (std::int64_t row = first; row < last;) {
+    const std::int64_t whole = row / group * group,
+                       begin = group > 1 ? whole : entry.stored_row(row);
+    std::int64_t rows = std::min((last + group - 1) / group * group - whole, groups_a_read * group);
+    if (group == 1)
+      for (std::int64_t i = 1; i < rows; ++i)
+        if (entry.stored_row(row + i) != begin + i) rows = i;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * row_bytes;
     if (bytes > chunk_bytes) {
       chunk = std::make_unique_for_overwrite<std::byte[]>(bytes);
       chunk_bytes = bytes;
     }
     file.read(tensor, static_cast<std::uint64_t>(entry.first_row + begin) * row_bytes,
               {chunk.get(), bytes});
-    for (; row < std::min(end, first + count); ++row) {
-      const std::int64_t in_group = row % group;
-      const std::int64_t stored = row - in_group + stored_row(entry.order, group, in_group);
-      body(chunk.get() + static_cast<std::uint64_t>(stored - begin) * row_bytes);
-    }
+    for (const std::int64_t end = std::min(last, whole + rows); row < end; ++row)
+      body(chunk.get() + static_cast<std::uint64_t>(entry.stored_row(row) - begin) * row_bytes);
   }
 }
 
 void GgufCheckpoint::load(const TensorInfo& info, const std::vector<AxisRange>& ranges, DType dtype,
                           std::span<std::byte> out) const {
   const GgufEntry& entry = entry_of(info);
-  const Box box = box_of(info, entry.order, ranges);
+  if (entry.tensor == nullptr) {
+    convert_elements(DType::kF32, reinterpret_cast<const std::byte*>(entry.constants.data()), dtype,
+                     out.data(), static_cast<std::int64_t>(entry.constants.size()));
+    return;
+  }
+  const Box box = box_of(entry, ranges);
   std::byte* place = out.data();
   if (entry.order == RowOrder::kLatent)
     return load_latent(entry, box.first_row, box.row_count, ranges[1], dtype, place);
+  if (entry.order == RowOrder::kTransposed) return load_transposed(entry, ranges, dtype, place);
+  if (entry.order == RowOrder::kBeside) return load_beside(entry, ranges, dtype, place);
   const std::int64_t row_bytes = box.column_count * dtype_size(dtype);
-  if (!info.blocks) {
+  const bool across = entry.order == RowOrder::kTilesAcross;
+  if (!entry.tensor->blocks && entry.change == ValueChange::kNone && !across) {
     const std::int64_t skipped = box.first_column * dtype_size(info.dtype);
     for_each_row(entry, box.first_row, box.row_count, [&](const std::byte* row) {
       convert_elements(info.dtype, row + skipped, dtype, place, box.column_count);
@@ -190,13 +227,24 @@ void GgufCheckpoint::load(const TensorInfo& info, const std::vector<AxisRange>& 
     });
     return;
   }
-  const RowCodec codec{*entry.tensor};
-  std::vector<float> values(static_cast<std::size_t>(entry.tensor->columns()));
+  // Columns of the box, in the order of the checkpoint.
+  std::vector<float> stored(
+      static_cast<std::size_t>(is_column(entry) ? 1 : entry.tensor->columns())),
+      own(static_cast<std::size_t>(box.column_count));
   for_each_row(entry, box.first_row, box.row_count, [&](const std::byte* row) {
-    codec.widen(row, values.data());
-    convert_elements(DType::kF32,
-                     reinterpret_cast<const std::byte*>(values.data() + box.first_column), dtype,
-                     place, box.column_count);
+    if (is_column(entry))
+      convert_elements(entry.tensor->dtype, row, DType::kF32,
+                       reinterpret_cast<std::byte*>(stored.data()), 1);
+    else
+      RowCodec{*entry.tensor}.widen(row, stored.data());
+    for (std::int64_t i = 0; i < box.column_count; ++i) {
+      const std::int64_t column = box.first_column + i;
+      own[static_cast<std::size_t>(i)] =
+          stored[static_cast<std::size_t>(across ? stored_column(entry, column) : column)];
+    }
+    restore(entry.change, own);
+    convert_elements(DType::kF32, reinterpret_cast<const std::byte*>(own.data()), dtype, place,
+                     box.column_count);
     place += row_bytes;
   });
 }
@@ -204,19 +252,63 @@ void GgufCheckpoint::load(const TensorInfo& info, const std::vector<AxisRange>& 
 void GgufCheckpoint::load_blocks(const TensorInfo& info, const std::vector<AxisRange>& ranges,
                                  std::span<std::byte> out) const {
   const GgufEntry& entry = entry_of(info);
-  const Box box = box_of(info, entry.order, ranges);
+  const Box box = box_of(entry, ranges);
   const std::int64_t values = info.blocks ? block_values(*info.blocks) : 1;
   check(info.blocks && box.first_column % values == 0 && box.column_count % values == 0,
         "{} is {}: columns [{}, +{}) are no blocks", info.name, info.describe(), box.first_column,
         box.column_count);
   const auto bytes = static_cast<std::size_t>(block_bytes(*info.blocks));
   const std::size_t skipped = static_cast<std::size_t>(box.first_column / values) * bytes;
-  const std::size_t row_bytes = static_cast<std::size_t>(box.column_count / values) * bytes;
+  const auto blocks = static_cast<std::size_t>(box.column_count / values);
   std::byte* place = out.data();
   for_each_row(entry, box.first_row, box.row_count, [&](const std::byte* row) {
-    std::memcpy(place, row + skipped, row_bytes);
-    place += row_bytes;
+    if (entry.order == RowOrder::kTilesAcross)
+      for (std::size_t i = 0; i < blocks; ++i) {
+        const std::int64_t column = box.first_column + static_cast<std::int64_t>(i) * values;
+        const auto at = static_cast<std::size_t>(stored_column(entry, column) / values);
+        std::memcpy(place + i * bytes, row + at * bytes, bytes);
+      }
+    else
+      std::memcpy(place, row + skipped, blocks * bytes);
+    place += blocks * bytes;
   });
+}
+
+// Rows of the checkpoint are columns of the file.
+void GgufCheckpoint::load_transposed(const GgufEntry& entry, const std::vector<AxisRange>& ranges,
+                                     DType dtype, std::byte* out) const {
+  const AxisRange rows = ranges[0], columns = ranges[1];
+  const GgufTensor& tensor = *entry.tensor;
+  const GgufFile& file = *files_[static_cast<std::size_t>(entry.info.file)];
+  std::vector<std::byte> stored(tensor.row_bytes());
+  std::vector<float> values(static_cast<std::size_t>(tensor.columns()));
+  const std::int64_t size = dtype_size(dtype);
+  for (std::int64_t c = 0; c < columns.count; ++c) {
+    file.read(tensor, static_cast<std::uint64_t>(columns.begin + c) * tensor.row_bytes(), stored);
+    RowCodec{tensor}.widen(stored.data(), values.data());
+    for (std::int64_t r = 0; r < rows.count; ++r)
+      convert_elements(DType::kF32,
+                       reinterpret_cast<const std::byte*>(values.data() + rows.begin + r), dtype,
+                       out + (r * columns.count + c) * size, 1);
+  }
+}
+
+// A row of one tensor, then that of the other; both are plain and alike.
+void GgufCheckpoint::load_beside(const GgufEntry& entry, const std::vector<AxisRange>& ranges,
+                                 DType dtype, std::byte* out) const {
+  const AxisRange rows = ranges[0], columns = ranges[1];
+  const GgufTensor &first = *entry.tensor, &second = *entry.second;
+  const auto row_bytes = static_cast<std::size_t>(first.row_bytes());
+  std::vector<std::byte> row(2 * row_bytes);
+  for (std::int64_t r = rows.begin; r < rows.begin + rows.count; ++r) {
+    const std::uint64_t at = static_cast<std::uint64_t>(r) * row_bytes;
+    files_[static_cast<std::size_t>(entry.info.file)]->read(first, at, {row.data(), row_bytes});
+    files_[static_cast<std::size_t>(entry.second_file)]->read(second, at,
+                                                              {row.data() + row_bytes, row_bytes});
+    convert_elements(first.dtype, row.data() + columns.begin * dtype_size(first.dtype), dtype, out,
+                     columns.count);
+    out += columns.count * dtype_size(dtype);
+  }
 }
 
 // Per head: the columns of k_b, which become rows, then the rows of v_b.

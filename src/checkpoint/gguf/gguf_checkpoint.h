@@ -4,11 +4,11 @@
 //   const TensorInfo* info = checkpoint.find("model.layers.0.self_attn.q_proj.weight");
 //   checkpoint.load(request, DType::kF32, bytes);   // info->blocks: the tensor is quantised
 //
-// GGUF has its own names (gguf_names.h) and keeps the experts of a layer in one tensor. For the
-// architecture `llama` it stores the rows of q and k heads in rotation pairs. Here every expert has
-// its own name, and rows are in the order of the Hugging Face checkpoint. Quantised tensors widen
-// to float32 exactly (quantized_blocks.h). Any thread may call the const functions. Errors:
-// Error{kBadInput} naming the file and the tensor.
+// GGUF has its own names (gguf_architecture.h) and keeps the experts of a layer in one tensor. Some
+// architectures have their rows in another order, or values that were changed (gguf_entries.h).
+// Here every expert has its own name, and rows and values are those of the Hugging Face checkpoint.
+// Quantised tensors widen to float32 exactly (quantized_blocks.h). Any thread may call the const
+// functions. Errors: Error{kBadInput} naming the file and the tensor.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/gguf/gguf_entries.h"
 #include "checkpoint/gguf/gguf_file.h"
-#include "checkpoint/gguf/gguf_names.h"
 #include "checkpoint/tensors/tensor_info.h"
 
 namespace sluice {
@@ -52,6 +52,11 @@ class GgufCheckpoint {
                     Body&& body) const;
   void load_latent(const GgufEntry& entry, std::int64_t first, std::int64_t count,
                    AxisRange columns, DType dtype, std::byte* out) const;
+
+  void load_transposed(const GgufEntry& entry, const std::vector<AxisRange>& ranges, DType dtype,
+                       std::byte* out) const;
+  void load_beside(const GgufEntry& entry, const std::vector<AxisRange>& ranges, DType dtype,
+                   std::byte* out) const;
 
   std::vector<std::unique_ptr<GgufFile>> files_;
   std::vector<GgufEntry> entries_;

@@ -5,206 +5,217 @@
 #include <string>
 
 #include "base/error.h"
-#include "checkpoint/gguf/gguf_names.h"
+#include "checkpoint/gguf/gguf_config_writer.h"
 #include "checkpoint/gguf/gguf_rope.h"
 #include "checkpoint/gguf/gguf_tokens.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::int64_t kSigmoidGate = 2;  // value of expert_gating_func; 1 is softmax
-
-class ConfigWriter {
- public:
-  explicit ConfigWriter(const GgufFile& file)
-      : file_(file), architecture_(gguf_architecture(file)), arch_(architecture_.name) {}
-
-  Json run() {
-    require(file_.find_integer("split.count").value_or(1) <= 1,
-            "{}: the file is one of {} parts; join them first (llama-gguf-split --merge)",
-            file_.name(), file_.find_integer("split.count").value_or(1));
-    const GgufTensor* embedding = file_.find_tensor("token_embd.weight");
-    require(embedding != nullptr, "{}: there is no tensor token_embd.weight", file_.name());
-    out_["architectures"] = Json::array({std::string(architecture_.hf)});
-    out_["vocab_size"] = embedding->rows();
-    copy("embedding_length", "hidden_size");
-    copy("block_count", "num_hidden_layers");
-    copy("attention.head_count", "num_attention_heads");
-    copy("context_length", "max_position_embeddings");
-    out_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
-    out_["tie_word_embeddings"] = file_.find_tensor("output.weight") == nullptr;
-    out_["dtype"] = dtype();
-    if (arch_ == "deepseek2")
-      write_latent_attention();
-    else
-      write_heads();
-    out_["attention_bias"] = file_.find_tensor("blk.0.attn_output.bias") != nullptr;
-    out_["mlp_bias"] = file_.find_tensor("blk.0.ffn_up.bias") != nullptr;
-    write_feed_forward();
-    write_rope();
-    write_tokens();
-    return std::move(out_);
-  }
-
- private:
-  std::string key(std::string_view name) const { return arch_ + '.' + std::string(name); }
-  std::optional<std::int64_t> integer(std::string_view name) const {
-    return file_.find_integer(key(name));
-  }
-  void copy(std::string_view gguf, const std::string& hf) {
-    out_[hf] = file_.required_integer(key(gguf));
-  }
-  bool copy_if(std::string_view gguf, const std::string& hf) {
-    const auto value = integer(gguf);
-    if (value) out_[hf] = *value;
-    return value.has_value();
-  }
-  double number(std::string_view name) const {
-    const auto value = file_.find_number(key(name));
-    require(value.has_value(), "{}: the key {} is missing; it must be a number", file_.name(),
-            key(name));
-    return *value;
-  }
-
-  // The type with the largest number of bytes among the matrices; blocks are computed in bfloat16.
-  std::string dtype() const {
-    std::array<std::uint64_t, 3> bytes{};
-    constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kF16, DType::kBF16};
-    for (const GgufTensor& tensor : file_.tensors()) {
-      if (tensor.shape.size() < 2) continue;
-      if (tensor.blocks) return "bfloat16";
-      bytes[static_cast<std::size_t>(std::find(kTypes.begin(), kTypes.end(), tensor.dtype) -
-                                     kTypes.begin())] += tensor.bytes;
-    }
-    const auto most = std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
-    return std::string(dtype_name(kTypes[static_cast<std::size_t>(most)]));
-  }
-
-  void write_heads() {
-    copy_if("attention.head_count_kv", "num_key_value_heads");
-    if (const auto head_dim = integer("attention.key_length")) {
-      require(integer("attention.value_length").value_or(*head_dim) == *head_dim,
-              "{}: {} is {} and {} is {}; they must be equal", file_.name(),
-              key("attention.key_length"), *head_dim, key("attention.value_length"),
-              integer("attention.value_length").value_or(0));
-      out_["head_dim"] = *head_dim;
-    } else {
-      const std::int64_t hidden = out_["hidden_size"].get<std::int64_t>();
-      const std::int64_t heads = out_["num_attention_heads"].get<std::int64_t>();
-      require(heads >= 1 && hidden % heads == 0,
-              "{}: {} is {}; it must divide {}, which is {}, unless {} is there", file_.name(),
-              key("attention.head_count"), heads, key("embedding_length"), hidden,
-              key("attention.key_length"));
-      out_["head_dim"] = hidden / heads;
-    }
-    const std::int64_t head_dim = out_["head_dim"].get<std::int64_t>();
-    require(integer("rope.dimension_count").value_or(head_dim) == head_dim,
-            "{}: {} is {}; it must be the {} dims of a head", file_.name(),
-            key("rope.dimension_count"), integer("rope.dimension_count").value_or(0), head_dim);
-    out_["sliding_window"] = nullptr;  // converters drop it, and llama.cpp attends to all
-    out_["use_sliding_window"] = false;
-  }
-
-  // Since 2025 files have the lengths of the absorbed heads, and *_mla keys for the plain heads.
-  void write_latent_attention() {
-    copy("attention.kv_lora_rank", "kv_lora_rank");
-    if (!copy_if("attention.q_lora_rank", "q_lora_rank")) out_["q_lora_rank"] = nullptr;
-    copy("rope.dimension_count", "qk_rope_head_dim");
-    const bool is_new = integer("attention.key_length_mla").has_value();
-    const std::int64_t qk =
-        file_.required_integer(key(is_new ? "attention.key_length_mla" : "attention.key_length"));
-    const std::int64_t rope = out_["qk_rope_head_dim"].get<std::int64_t>();
-    require(rope >= 0 && qk > rope,
-            "{}: a head has {} dims of which {} rotate; some must not rotate", file_.name(), qk,
-            rope);
-    out_["qk_nope_head_dim"] = qk - rope;
-    copy(is_new ? "attention.value_length_mla" : "attention.value_length", "v_head_dim");
-  }
-
-  void write_feed_forward() {
-    if (!architecture_.has_experts) return copy("feed_forward_length", "intermediate_size");
-    copy("expert_count", architecture_.hf == "MixtralForCausalLM" ? "num_local_experts"
-                         : arch_ == "deepseek2"                   ? "n_routed_experts"
-                                                                  : "num_experts");
-    copy("expert_used_count", "num_experts_per_tok");
-    const std::int64_t expert_width = width_of("ffn_up_exps", "expert_feed_forward_length");
-    // If every layer has experts, files may lack the width of a dense layer.
-    out_["intermediate_size"] = integer("feed_forward_length").value_or(expert_width);
-    if (architecture_.hf == "MixtralForCausalLM") {
-      out_["intermediate_size"] = expert_width;
-      return;
-    }
-    out_["moe_intermediate_size"] = expert_width;
-    if (arch_ == "qwen3moe")
-      out_["norm_topk_prob"] = true;  // llama.cpp always divides, and files have no key
-    if (arch_ == "qwen2moe") {
-      out_["norm_topk_prob"] = file_.find_bool(key("expert_weights_norm")).value_or(false);
-      out_["shared_expert_intermediate_size"] =
-          width_of("ffn_up_shexp", "expert_shared_feed_forward_length");
-    }
-    if (arch_ == "deepseek2") write_deepseek_experts();
-  }
-
-  // From the tensors of any layer, else from the key.
-  std::int64_t width_of(std::string_view part, std::string_view name) const {
-    for (const GgufTensor& tensor : file_.tensors())
-      if (tensor.name.starts_with("blk.") &&
-          tensor.name.ends_with("." + std::string(part) + ".weight") && tensor.shape.size() >= 2)
-        return tensor.shape[tensor.shape.size() - 2];
-    return file_.required_integer(key(name));
-  }
-
-  void write_deepseek_experts() {
-    const bool has_correction = std::any_of(
-        file_.tensors().begin(), file_.tensors().end(),
-        [](const GgufTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); });
-    const bool is_sigmoid = integer("expert_gating_func").value_or(1) == kSigmoidGate;
-    require(is_sigmoid == has_correction,
-            "{}: {} is {}, but the experts {} correction biases (exp_probs_b); supported are "
-            "sigmoid (2) with them and "
-            "softmax (1) without",
-            file_.name(), key("expert_gating_func"), integer("expert_gating_func").value_or(1),
-            has_correction ? "have" : "have no");
-    const std::int64_t groups = integer("expert_group_count").value_or(1);
-    if (is_sigmoid) out_["architectures"] = Json::array({"DeepseekV3ForCausalLM"});
-    out_["scoring_func"] = is_sigmoid ? "sigmoid" : "softmax";
-    out_["topk_method"] = is_sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
-    out_["n_group"] = groups;
-    out_["topk_group"] = integer("expert_group_used_count").value_or(groups);
-    out_["norm_topk_prob"] = file_.find_bool(key("expert_weights_norm")).value_or(false);
-    out_["routed_scaling_factor"] = file_.find_number(key("expert_weights_scale")).value_or(1);
-    out_["n_shared_experts"] = integer("expert_shared_count").value_or(0);
-    out_["first_k_dense_replace"] = integer("leading_dense_block_count").value_or(0);
-  }
-
-  void write_rope() {
-    const double theta = file_.find_number(key("rope.freq_base")).value_or(10000);
-    out_["rope_theta"] = theta;
-    out_["rope_scaling"] = gguf_rope_scaling(file_, arch_, theta);
-  }
-
-  void write_tokens() {
-    const auto count = out_["vocab_size"].get<std::int64_t>();
-    const auto id = [&](const char* name) { return gguf_token_id(file_, name, count); };
-    if (const auto bos = id("bos_token_id")) out_["bos_token_id"] = *bos;
-    if (const auto pad = id("padding_token_id")) out_["pad_token_id"] = *pad;
-    Json ends = Json::array();  // the end of a turn and of a message also end the generation
-    for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
-      if (const auto end = id(name); end && std::find(ends.begin(), ends.end(), *end) == ends.end())
-        ends.push_back(*end);
-    out_["eos_token_id"] = ends;
-  }
-
-  const GgufFile& file_;
-  const GgufArchitecture& architecture_;
-  const std::string arch_;
-  Json out_ = Json::object();
-};
+constexpr std::int64_t kMaxLayers = 4096;
 
 }  // namespace
 
+GgufConfigWriter::GgufConfigWriter(const GgufFile& gguf)
+    : file(gguf), architecture(gguf_architecture(gguf)), arch(architecture.name) {}
+
+Json GgufConfigWriter::run() {
+  require(file.find_integer("split.count").value_or(1) <= 1,
+          "{}: the file is one of {} parts; join them first (llama-gguf-split --merge)",
+          file.name(), file.find_integer("split.count").value_or(1));
+  write_sizes();
+  if (integer("attention.kv_lora_rank"))
+    write_latent_attention();
+  else if (integer("attention.head_count").value_or(1) > 0)
+    write_heads();
+  write_feed_forward();
+  write_rope();
+  write_tokens();
+  if (architecture.configure != nullptr) architecture.configure(*this);
+  return std::move(out);
+}
+
+std::vector<std::int64_t> GgufConfigWriter::by_layer(std::string_view name) const {
+  const auto count = static_cast<std::size_t>(num_layers);
+  if (!file.has(key(name))) return {};
+  if (!file.is_array(key(name))) return std::vector<std::int64_t>(count, required(name));
+  std::vector<std::int64_t> values = *file.find_flags(key(name));
+  require(values.size() >= count, "{}: {} has {} entries; there are {} layers", file.name(),
+          key(name), values.size(), count);
+  values.resize(count);  // others are of layers that predict further tokens
+  return values;
+}
+
+void GgufConfigWriter::copy_number(std::string_view name, const std::string& hf) {
+  if (const auto value = number(name)) out[hf] = *value;
+}
+
+void GgufConfigWriter::copy_integer(std::string_view name, const std::string& hf) {
+  if (const auto value = integer(name)) out[hf] = *value;
+}
+
+// The type with the largest number of bytes among the matrices; blocks are computed in bfloat16.
+std::string GgufConfigWriter::dtype() const {
+  std::array<std::uint64_t, 3> bytes{};
+  constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kF16, DType::kBF16};
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.shape.size() < 2) continue;
+    if (tensor.blocks) return "bfloat16";
+    bytes[static_cast<std::size_t>(std::find(kTypes.begin(), kTypes.end(), tensor.dtype) -
+                                   kTypes.begin())] += tensor.bytes;
+  }
+  const auto most = std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
+  return std::string(dtype_name(kTypes[static_cast<std::size_t>(most)]));
+}
+
+void GgufConfigWriter::write_sizes() {
+  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  require(embedding != nullptr, "{}: there is no tensor token_embd.weight", file.name());
+  out["architectures"] = Json::array({std::string(architecture.hf)});
+  out["vocab_size"] = embedding->rows();
+  out["hidden_size"] = required("embedding_length");
+  // Layers that predict further tokens count as layers.
+  const std::int64_t all = required("block_count"),
+                     further = integer("nextn_predict_layers").value_or(0);
+  require(further == 0 || (further > 0 && further < all), "{}: {} is {} of {} layers", file.name(),
+          key("nextn_predict_layers"), further, all);
+  out["num_hidden_layers"] = all - further;
+  // Others are refused by the reader of the configuration.
+  num_layers = std::clamp<std::int64_t>(all - further, 0, kMaxLayers);
+  if (further > 0) out["num_nextn_predict_layers"] = further;
+  out["max_position_embeddings"] = required("context_length");
+  const char* eps = "attention.layer_norm_rms_epsilon";
+  if (!number(eps) && number("attention.layer_norm_epsilon")) eps = "attention.layer_norm_epsilon";
+  const auto value = number(eps);
+  require(value.has_value(), "{}: the key {} is missing; it must be a number", file.name(),
+          key(eps));
+  out["rms_norm_eps"] = *value;
+  out["tie_word_embeddings"] = file.find_tensor("output.weight") == nullptr;
+  out["dtype"] = dtype();
+  // Families call the flags of biases by different names.
+  const bool o_bias = file.find_tensor("blk.0.attn_output.bias") != nullptr;
+  const bool mlp_bias = file.find_tensor("blk.0.ffn_up.bias") != nullptr;
+  out["mlp_bias"] = out["use_bias"] = out["bias"] = mlp_bias;
+  const bool qkv_bias = file.find_tensor("blk.0.attn_q.bias") != nullptr ||
+                        file.find_tensor("blk.0.attn_qkv.bias") != nullptr;
+  out["use_qkv_bias"] = qkv_bias;
+  out["attention_bias"] = qkv_bias || o_bias;
+  out["attention_out_bias"] = o_bias;
+  out["lm_head_bias"] = file.find_tensor("output.bias") != nullptr;
+}
+
+void GgufConfigWriter::write_heads() {
+  const std::int64_t heads = required("attention.head_count");
+  out["num_attention_heads"] = heads;
+  // Layers without attention have no heads.
+  const std::vector<std::int64_t> kv_heads = by_layer("attention.head_count_kv");
+  if (!kv_heads.empty()) {
+    const std::int64_t most = *std::ranges::max_element(kv_heads);
+    require(most >= 1, "{}: {} is {}; it must be at least 1", file.name(),
+            key("attention.head_count_kv"), most);
+    require(architecture.varies_heads || std::ranges::count(kv_heads, most) == num_layers,
+            "{}: {} differs from layer to layer, which {} cannot", file.name(),
+            key("attention.head_count_kv"), arch);
+    out["num_key_value_heads"] = most;
+  }
+  const std::int64_t hidden = out["hidden_size"].get<std::int64_t>();
+  std::int64_t head_dim = 0;
+  if (const auto stated = integer("attention.key_length")) {
+    head_dim = *stated;
+    const std::int64_t value_dim = integer("attention.value_length").value_or(head_dim);
+    out["v_head_dim"] = value_dim;
+    require(value_dim == head_dim || architecture.hf == "MiMoV2FlashForCausalLM",
+            "{}: {} is {} and {} is {}; they must be equal", file.name(),
+            key("attention.key_length"), head_dim, key("attention.value_length"), value_dim);
+  } else {
+    require(heads >= 1 && hidden % heads == 0,
+            "{}: {} is {}; it must divide {}, which is {}, unless {} is there", file.name(),
+            key("attention.head_count"), heads, key("embedding_length"), hidden,
+            key("attention.key_length"));
+    head_dim = hidden / heads;
+  }
+  out["head_dim"] = head_dim;
+  const std::int64_t rotary = integer("rope.dimension_count").value_or(head_dim);
+  require(architecture.pairs_rotate ? rotary == head_dim : rotary >= 1 && rotary <= head_dim,
+          "{}: {} is {}; it must be {}the {} dims of a head", file.name(),
+          key("rope.dimension_count"), rotary, architecture.pairs_rotate ? "" : "at most ",
+          head_dim);
+  out["rotary_dim"] = rotary;
+  out["sliding_window"] = nullptr;  // llama.cpp attends to all, unless a family has windows
+  out["use_sliding_window"] = false;
+}
+
+// Since 2025 files have the lengths of the absorbed heads, and *_mla keys for the plain heads.
+void GgufConfigWriter::write_latent_attention() {
+  out["num_attention_heads"] = required("attention.head_count");
+  out["kv_lora_rank"] = required("attention.kv_lora_rank");
+  out["q_lora_rank"] = nullptr;
+  copy_integer("attention.q_lora_rank", "q_lora_rank");
+  const std::int64_t rope = required("rope.dimension_count");
+  out["qk_rope_head_dim"] = rope;
+  const bool is_new = integer("attention.key_length_mla").has_value();
+  const std::int64_t qk = required(is_new ? "attention.key_length_mla" : "attention.key_length");
+  require(rope >= 0 && qk > rope, "{}: a head has {} dims of which {} rotate; some must not rotate",
+          file.name(), qk, rope);
+  out["qk_nope_head_dim"] = qk - rope;
+  out["v_head_dim"] = required(is_new ? "attention.value_length_mla" : "attention.value_length");
+}
+
+std::int64_t GgufConfigWriter::width_of_experts() const {
+  if (const std::int64_t columns = gguf_columns_of(file, "ffn_down_exps")) return columns;
+  const std::string ending = ".ffn_up_exps.weight";
+  for (const GgufTensor& tensor : file.tensors())
+    if (tensor.name.ends_with(ending) && tensor.shape.size() >= 2)
+      return tensor.shape[tensor.shape.size() - 2];
+  return required("expert_feed_forward_length");
+}
+
+// Widths are those of the tensors: converters write other ones for some families.
+void GgufConfigWriter::write_feed_forward() {
+  const std::int64_t dense = gguf_columns_of(file, "ffn_down");
+  if (!architecture.has_experts) {
+    out["intermediate_size"] = dense > 0 ? dense : required("feed_forward_length");
+    return;
+  }
+  out["num_experts"] = required("expert_count");
+  out["num_experts_per_tok"] = required("expert_used_count");
+  const std::int64_t width = width_of_experts();
+  out["moe_intermediate_size"] = width;
+  // If every layer has experts, files may lack the width of a dense layer.
+  out["intermediate_size"] = dense > 0 ? dense : integer("feed_forward_length").value_or(width);
+  Json is_dense = Json::array();
+  bool any = false;
+  for (std::int64_t i = 0; i < num_layers; ++i) {
+    const std::string layer = fmt::format("blk.{}.", i);
+    const bool has_dense = file.find_tensor(layer + "ffn_down.weight") != nullptr &&
+                           file.find_tensor(layer + "ffn_gate_inp.weight") == nullptr;
+    is_dense.push_back(has_dense ? "dense" : "sparse");
+    any = any || has_dense;
+  }
+  if (any) out["mlp_layer_types"] = is_dense;
+  if (const auto normed = flag("expert_weights_norm")) out["norm_topk_prob"] = *normed;
+}
+
+void GgufConfigWriter::write_rope() {
+  const double theta = number("rope.freq_base").value_or(10000);
+  out["rope_theta"] = theta;
+  out["rope_scaling"] = gguf_rope_scaling(file, arch, theta);
+}
+
+void GgufConfigWriter::write_tokens() {
+  const auto count = out["vocab_size"].get<std::int64_t>();
+  const auto id = [&](const char* name) { return gguf_token_id(file, name, count); };
+  if (const auto bos = id("bos_token_id")) out["bos_token_id"] = *bos;
+  if (const auto pad = id("padding_token_id")) out["pad_token_id"] = *pad;
+  Json ends = Json::array();  // the end of a turn and of a message also end the generation
+  for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
+    if (const auto end = id(name); end && std::find(ends.begin(), ends.end(), *end) == ends.end())
+      ends.push_back(*end);
+  out["eos_token_id"] = ends;
+}
+
 Json gguf_config(const GgufFile& file) {
-  return ConfigWriter(file).run();
+  return GgufConfigWriter(file).run();
 }
 
 }  // namespace sluice

@@ -202,6 +202,22 @@ std::optional<std::vector<std::int64_t>> GgufFile::find_integers(std::string_vie
   return integers;
 }
 
+std::optional<std::vector<std::int64_t>> GgufFile::find_flags(std::string_view key) const {
+  const Value* value = find_array(key, "an array of integers or bools");
+  if (value == nullptr) return std::nullopt;
+  if (kGgufValueTypes[value->type].kind != GgufValueKind::kBool) return find_integers(key);
+  std::vector<std::int64_t> flags;
+  flags.reserve(value->count);
+  for (std::uint64_t i = 0; i < value->count; ++i)
+    flags.push_back(header_[value->at + i] != 0 ? 1 : 0);
+  return flags;
+}
+
+bool GgufFile::is_array(std::string_view key) const {
+  const auto it = values_.find(key);
+  return it != values_.end() && it->second.is_array;
+}
+
 std::int64_t GgufFile::required_integer(std::string_view key) const {
   const auto value = find_integer(key);
   require(value.has_value(), "{}: the key {} is missing; it must be an integer", name_, key);

@@ -72,6 +72,9 @@ class GgufFile {
   // Arrays: the views live as long as the file object.
   std::optional<std::vector<std::string_view>> find_strings(std::string_view key) const;
   std::optional<std::vector<std::int64_t>> find_integers(std::string_view key) const;
+  // The same of bools, which count as 0 and 1.
+  std::optional<std::vector<std::int64_t>> find_flags(std::string_view key) const;
+  bool is_array(std::string_view key) const;  // false where the key is missing
   std::optional<std::vector<double>> find_numbers(
       std::string_view key) const;  // any integer or float type
 

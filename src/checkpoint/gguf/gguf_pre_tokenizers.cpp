@@ -18,6 +18,24 @@ constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Han letters stand apart; the other letters are those of GPT-4o.
+constexpr std::string_view kKimiK2 =
+    R"(\p{Han}+|)"
+    R"([^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kSeedCoder =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
+    R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDeepseekV3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -51,18 +69,35 @@ constexpr Row kRows[] = {
     {.name = "default",
      .patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
     {.name = "gpt-2", .gpt2 = true},
+    {.name = "phi-2", .gpt2 = true},
+    {.name = "exaone4", .gpt2 = true},
+    {.name = "granite-docling", .gpt2 = true},
     {.name = "mpt", .gpt2 = true},
     {.name = "olmo", .gpt2 = true},
     row_of_llama3("llama-bpe"),
     row_of_llama3("llama3"),
     row_of_llama3("llama-v3"),
     row_of_llama3("falcon3"),
+    row_of_llama3("pixtral"),
+    row_of_llama3("lfm2"),
     {.name = "dbrx", .patterns = {kLlama3}},
     {.name = "smaug-bpe", .patterns = {kLlama3}},
+    {.name = "chatglm-bpe", .patterns = {kLlama3}},
+    {.name = "glm4", .patterns = {kLlama3}, .ignore_merges = true},
+    {.name = "glm5", .patterns = {kLlama3}, .ignore_merges = true},
+    {.name = "gpt-4o", .patterns = {kGpt4o}},
+    {.name = "llama4", .patterns = {kGpt4o}},
+    {.name = "minimax-m2", .patterns = {kGpt4o}},
+    {.name = "kimi-k2", .patterns = {kKimiK2}},
+    {.name = "seed-coder", .patterns = {kSeedCoder}},
+    {.name = "falcon", .patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+    {.name = "bloom", .patterns = {" ?[^(\\s|.,!?…。，、।۔،)]+"}},
     {.name = "qwen2", .patterns = {kQwen2}, .nfc = true},
     {.name = "deepseek-r1-qwen", .patterns = {kQwen2}, .nfc = true},
     {.name = "megrez", .patterns = {kQwen2}, .nfc = true},
+    {.name = "qwen35", .patterns = {kQwen35}, .nfc = true},
     {.name = "stablelm2", .patterns = {kQwen2}},
+    {.name = "hunyuan", .patterns = {kQwen2}},
     {.name = "tekken", .patterns = {kTekken}, .ignore_merges = true, .adds_bos = true},
     row_of_starcoder("smollm"),
     row_of_starcoder("starcoder"),
@@ -70,6 +105,7 @@ constexpr Row kRows[] = {
     row_of_starcoder("command-r"),
     row_of_starcoder("codeshell"),
     row_of_starcoder("exaone"),
+    row_of_starcoder("minerva-7b"),
     {.name = "deepseek-llm",
      .patterns = {"[\r\n]", kCasedLetters, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", kHan},
      .digits_last = true},
@@ -77,6 +113,7 @@ constexpr Row kRows[] = {
      .patterns = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kHan},
      .digits_last = true},
     {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kHanAndKana, kDeepseekV3}},
+    {.name = "hunyuan-dense", .patterns = {R"(\p{N}{1,3})", kHanAndKana, kDeepseekV3}},
 };
 
 std::string list_of_names() {

@@ -56,6 +56,25 @@ Json llama3_rope(const GgufFile& file, const GgufTensor& tensor, double theta) {
           {"original_max_position_embeddings", std::llround(scaling->original_max_position)}};
 }
 
+Json number_list(const std::vector<float>& values) {
+  Json list = Json::array();
+  for (const float value : values) list.push_back(value);
+  return list;
+}
+
+// Two lists of divisors, for short and for long texts (Phi-3).
+Json long_rope(const GgufFile& file, const GgufTensor& long_factors,
+               const GgufTensor& short_factors, const std::string& prefix) {
+  Json rope = {{"rope_type", "longrope"},
+               {"long_factor", number_list(read_divisors(file, long_factors))},
+               {"short_factor", number_list(read_divisors(file, short_factors))}};
+  if (const auto original = file.find_integer(prefix + "original_context_length"))
+    rope["original_max_position_embeddings"] = *original;
+  if (const auto attention = file.find_number(prefix + "attn_factor"))
+    rope["attention_factor"] = *attention;
+  return rope;
+}
+
 }  // namespace
 
 std::optional<Llama3Scaling> fit_llama3_scaling(std::span<const float> divisors, double theta) {
@@ -97,9 +116,12 @@ std::optional<Llama3Scaling> fit_llama3_scaling(std::span<const float> divisors,
 
 Json gguf_rope_scaling(const GgufFile& file, const std::string& arch, double theta) {
   const std::string prefix = arch + ".rope.scaling.";
-  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
-    require(file.find_tensor(name) == nullptr,
-            "{}: the rotation is scaled by {}, which is not supported", file.name(), name);
+  const GgufTensor* const long_factors = file.find_tensor("rope_factors_long.weight");
+  const GgufTensor* const short_factors = file.find_tensor("rope_factors_short.weight");
+  require((long_factors == nullptr) == (short_factors == nullptr),
+          "{}: rope_factors_long.weight and rope_factors_short.weight must stand together",
+          file.name());
+  if (long_factors != nullptr) return long_rope(file, *long_factors, *short_factors, prefix);
   if (const GgufTensor* divisors = file.find_tensor("rope_freqs.weight"))
     return llama3_rope(file, *divisors, theta);
   const std::string type(file.find_string(prefix + "type").value_or("none"));
@@ -121,6 +143,8 @@ Json gguf_rope_scaling(const GgufFile& file, const std::string& arch, double the
     rope["original_max_position_embeddings"] = *original;
   if (const auto attention = file.find_number(prefix + "attn_factor"))
     rope["attn_factor"] = *attention;
+  if (const auto attention = file.find_number(prefix + "yarn_attn_factor"))
+    rope["attention_factor"] = *attention;
   if (const auto fast = file.find_number(prefix + "yarn_beta_fast")) rope["beta_fast"] = *fast;
   if (const auto slow = file.find_number(prefix + "yarn_beta_slow")) rope["beta_slow"] = *slow;
   // deepseek2 stores 0.1 mscale_all_dim; in its models mscale has the same value.

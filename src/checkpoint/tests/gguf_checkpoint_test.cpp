@@ -302,6 +302,60 @@ TEST(GgufCheckpoint, NamesOfTheOthers) {
             counted(2, 1));
 }
 
+// Rows q, k, v of 4 heads and 2 key heads of 2 rows, as the file has them.
+TEST(GgufCheckpoint, FusedHeadsComeByKeyHead) {
+  const Source source(header("falcon").floats("blk.0.attn_qkv.weight", {16, 1}, counted(16)));
+  const std::vector<float> wanted = {0, 1, 2, 3, 8, 9, 12, 13, 4, 5, 6, 7, 10, 11, 14, 15};
+  const WeightRequest request{.name = "transformer.h.0.self_attention.query_key_value.weight",
+                              .shape = {16, 1}};
+  EXPECT_EQ(source.floats(request), wanted);
+  WeightRequest part = request;
+  part.ranges = {{3, 7}};
+  EXPECT_EQ(source.floats(part), std::vector<float>(wanted.begin() + 3, wanted.begin() + 10));
+}
+
+TEST(GgufCheckpoint, FusedTensorsOfSeparateOnesAreParts) {
+  GgufWriter writer = header("qwen2");
+  writer.floats("blk.0.attn_qkv.weight", {16, 2}, counted(32))
+      .floats("blk.0.attn_qkv.bias", {16}, counted(16));
+  const Source source(writer);
+  EXPECT_EQ(source.floats({.name = "model.layers.0.self_attn.k_proj.weight", .shape = {4, 2}}),
+            counted(8, 16));
+  EXPECT_EQ(source.floats({.name = "model.layers.0.self_attn.v_proj.bias", .shape = {4}}),
+            counted(4, 12));
+}
+
+TEST(GgufCheckpoint, NormsOfGemmaAreStoredPlusOne) {
+  GgufWriter writer = header("gemma3");
+  writer.floats("blk.0.attn_norm.weight", {4}, counted(4, 1))
+      .floats("blk.0.ffn_norm.weight", {4}, counted(4, 2));
+  const Source source(writer);
+  EXPECT_EQ(source.floats({.name = "model.layers.0.input_layernorm.weight", .shape = {4}}),
+            counted(4));
+  EXPECT_EQ(
+      source.floats({.name = "model.layers.0.pre_feedforward_layernorm.weight", .shape = {4}}),
+      counted(4, 1));
+}
+
+TEST(GgufCheckpoint, MatricesOfGpt2AreTurned) {
+  const Source source(header("gpt2").floats("blk.0.ffn_up.weight", {3, 2}, counted(6)));
+  const WeightRequest request{.name = "transformer.h.0.mlp.c_fc.weight", .shape = {2, 3}};
+  EXPECT_EQ(source.floats(request), (std::vector<float>{0, 2, 4, 1, 3, 5}));
+  WeightRequest part = request;
+  part.ranges = {{1, 1}, {1, 2}};
+  EXPECT_EQ(source.floats(part), (std::vector<float>{3, 5}));
+}
+
+TEST(GgufCheckpoint, BiasesOfGateAndUpLieBesideEachOther) {
+  GgufWriter writer = header("gpt-oss", 2);
+  writer.floats("blk.0.ffn_gate_exps.bias", {2, 2}, counted(4))
+      .floats("blk.0.ffn_up_exps.bias", {2, 2}, counted(4, 10));
+  const Source source(writer);
+  const WeightRequest request{.name = "model.layers.0.mlp.experts.gate_up_proj_bias",
+                              .shape = {2, 4}};
+  EXPECT_EQ(source.floats(request), (std::vector<float>{0, 1, 10, 11, 2, 3, 12, 13}));
+}
+
 std::string refusal(const GgufWriter& writer, const std::optional<WeightRequest>& request = {}) {
   try {
     const Source source(writer);
@@ -318,8 +372,7 @@ TEST(GgufCheckpoint, Refusals) {
             std::string::npos);
   EXPECT_NE(
       refusal(header("gemma9"))
-          .find(
-              "general.architecture is gemma9, which is not supported; supported are llama, qwen2"),
+          .find("general.architecture is gemma9, which is not supported; supported are apertus, "),
       std::string::npos);
   EXPECT_NE(refusal(header("qwen3moe")).find("qwen3moe.expert_count is missing or 0"),
             std::string::npos);

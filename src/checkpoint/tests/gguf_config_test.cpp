@@ -285,21 +285,37 @@ TEST(GgufConfig, Refusals) {
       {"llama", [](GgufWriter& w) { w.number("llama.attention.head_count_kv", uint32_t{3}); },
        "num_key_value_heads is 3; it must divide num_attention_heads"},
       {"llama", [](GgufWriter& w) { w.numbers<uint32_t>("llama.attention.head_count_kv", {1, 2}); },
-       "llama.attention.head_count_kv is an array of uint32; it must be an integer"},
+       "llama.attention.head_count_kv differs from layer to layer, which llama cannot"},
+      {"llama", [](GgufWriter& w) { w.numbers<uint32_t>("llama.attention.head_count_kv", {1}); },
+       "llama.attention.head_count_kv has 1 entries; there are 2 layers"},
+      {"qwen2", [](GgufWriter& w) { w.number("qwen2.rope.dimension_count", uint32_t{32}); },
+       "it must be at most the 16 dims of a head"},
+      {"llama", [](GgufWriter& w) { w.number("llama.nextn_predict_layers", uint32_t{2}); },
+       "llama.nextn_predict_layers is 2 of 2 layers"},
       {"llama", [](GgufWriter& w) { w.text("llama.rope.scaling.type", "longrope"); },
        "llama.rope.scaling.type is longrope; supported are none, linear and yarn"},
       {"llama", [](GgufWriter& w) { w.text("llama.rope.scaling.type", "linear"); },
        "the key llama.rope.scaling.factor is missing"},
       {"llama",
        [](GgufWriter& w) { w.floats("rope_factors_long.weight", {8}, std::vector<float>(8)); },
-       "the rotation is scaled by rope_factors_long.weight"},
+       "rope_factors_long.weight and rope_factors_short.weight must stand together"},
       {"llama", [](GgufWriter& w) { w.floats("rope_freqs.weight", {8}, {1, 2, 3, 4, 5, 6, 7, 8}); },
        "not Llama 3's"},
       {"llama", [](GgufWriter& w) { w.tensor("rope_freqs.weight", {8}, 1, std::string(16, '\0')); },
        "a float32 vector of at most 8192 was expected"},
-      {"falcon", [](GgufWriter&) {},
-       "general.architecture is falcon, which is not supported; supported are llama, qwen2, qwen3, "
-       "qwen2moe, qwen3moe, deepseek2"},
+      {"rwkv7", [](GgufWriter&) {},
+       "general.architecture is rwkv7, which is not supported; supported are apertus, bloom, "
+       "chatglm, cohere2, command-r, deepseek2, "},
+      {"mamba2",
+       [](GgufWriter& w) {
+         w.number("mamba2.ssm.time_step_rank", uint32_t{3})
+             .number("mamba2.ssm.inner_size", uint32_t{128});
+       },
+       "mamba2.ssm.inner_size is 128; it must be a multiple of mamba2.ssm.time_step_rank"},
+      {"starcoder",
+       [](GgufWriter& w) { w.number("starcoder.attention.head_count_kv", uint32_t{2}); },
+       "supported is one key head for all queries"},
+
       {"qwen3moe", [](GgufWriter& w) { w.number("qwen3moe.expert_count", uint32_t{4}); },
        "the key qwen3moe.expert_used_count is missing"},
   };
@@ -315,6 +331,41 @@ TEST(GgufConfig, Refusals) {
   EXPECT_NE(refusal(gate).find(
                 "deepseek2.expert_gating_func is 2, but the experts have no correction biases"),
             std::string::npos);
+}
+
+TEST(GgufConfig, WindowsOfLayers) {
+  GgufWriter gemma = model("gemma3");
+  gemma.number("gemma3.attention.sliding_window", uint32_t{16});
+  EXPECT_EQ(config_of(gemma).layer(1).window, 16);
+  EXPECT_EQ(config_of(model("gemma3")).layer(1).window, 0);
+  EXPECT_EQ(config_of(model("gemma2")).layer(0).window, 4096);
+  GgufWriter exaone = model("exaone4");
+  exaone.number("exaone4.attention.sliding_window", uint32_t{16})
+      .numbers<bool>("exaone4.attention.sliding_window_pattern", {false, true});
+  EXPECT_EQ(config_of(exaone).layer(0).window, 0);
+  EXPECT_EQ(config_of(exaone).layer(1).window, 16);
+  GgufWriter olmo = model("olmo2");
+  EXPECT_EQ(config_of(olmo).architecture, "Olmo2ForCausalLM");
+  olmo.number("olmo2.attention.sliding_window", uint32_t{8});
+  EXPECT_EQ(config_of(olmo).architecture, "Olmo3ForCausalLM");
+}
+
+TEST(GgufConfig, WidthsAreThoseOfTheTensors) {
+  GgufWriter writer = model("gpt2");
+  writer.tensor("blk.1.ffn_down.weight", {64, 80}, 1, std::string(64 * 80 * 2, '\0'));
+  EXPECT_EQ(config_of(writer).intermediate_size, 80);
+  EXPECT_EQ(config_of(model("gpt2")).intermediate_size, 96);
+}
+
+TEST(GgufConfig, LayersThatPredictFurtherTokensAreNotCounted) {
+  GgufWriter writer = model("glm4moe");
+  writer.number("glm4moe.nextn_predict_layers", uint32_t{1})
+      .number("glm4moe.expert_count", uint32_t{4})
+      .number("glm4moe.expert_used_count", uint32_t{2})
+      .number("glm4moe.expert_feed_forward_length", uint32_t{24});
+  const ModelConfig config = config_of(writer);
+  EXPECT_EQ(config.num_layers, 1);
+  EXPECT_EQ(config.num_nextn_predict_layers, 1);
 }
 
 // A missing key that the configuration needs is named.

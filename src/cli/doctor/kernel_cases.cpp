@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/types/quantize_model.h"
+#include "kernels/types/super_block_model.h"
 #include "layers/moe.h"
 #include "ops/activation.h"
 #include "ops/gemm.h"
@@ -118,6 +119,17 @@ struct Packed {
     for (std::int64_t i = 0; i < matrix.count; ++i)
       ops::pack_rows(ctx, plain.rank == 3 ? plain.at(i) : plain, matrix, i, 0);
   }
+  // A matrix [rows, columns] of a file's blocks.
+  Packed(const Context& ctx, ops::Format format, const Tensor& blocks, std::int64_t rows,
+         std::int64_t columns)
+      : matrix(ops::weight_form(ctx, format, DType::kBF16, 32)) {
+    matrix.rows = rows;
+    matrix.columns = columns;
+    const std::int64_t bytes = ops::packed_bytes(ctx, matrix);
+    memory = Buffer(bytes);
+    matrix.data = memory.tensor(DType::kU8, {1, bytes});
+    ops::pack_rows(ctx, blocks, matrix, 0, 0);
+  }
   // x [M, columns] f32 as products with it read rows.
   Tensor rows_of(Context& ctx, const Tensor& x) {
     const ops::PreparedRows shape = ops::prepared_shape(ctx, matrix, x.dim(0));
@@ -128,6 +140,27 @@ struct Packed {
   ops::Weight matrix;
   Buffer memory;
 };
+
+// Super-blocks of GGUF files, whose products have the same bits on every instruction set, too.
+void check_super_blocks(KernelCheck& check, Sample& x, Sample& out, std::int64_t n,
+                        std::int64_t columns, const std::string& shape) {
+  for (const auto& [format, name] :
+       {std::pair(ops::kQ2K, "linear Q2_K"), std::pair(ops::kQ3K, "linear Q3_K"),
+        std::pair(ops::kQ4K, "linear Q4_K"), std::pair(ops::kQ5K, "linear Q5_K"),
+        std::pair(ops::kQ6K, "linear Q6_K")}) {
+    auto model = ops::testing::SuperBlockMatrix::random(format, n, columns, 5);
+    const Context host{};
+    Expected exact;
+    for (std::int64_t t = 0; t < kRows; ++t)
+      for (std::int64_t r = 0; r < n; ++r)
+        exact.add(model.product(x(host).ptr<float>() + t * columns, r), 0);
+    const Tensor blocks = Tensor::dense(model.bytes.data(), DType::kU8, {n, model.row_bytes()});
+    check.compare(name, shape, out, exact, [&, kind = format](Context& ctx) {
+      Packed packed(ctx, kind, blocks, n, columns);
+      ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
+    });
+  }
+}
 
 void check_product(KernelCheck& check, std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = std::min(rows, kMaxRows);
@@ -173,6 +206,7 @@ void check_product(KernelCheck& check, std::int64_t rows, std::int64_t columns) 
       ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
     });
   }
+  if (columns % ops::kSuperColumns == 0) check_super_blocks(check, x, out, n, columns, shape);
 }
 
 void check_products(KernelCheck& check, const ModelConfig& config) {

@@ -18,6 +18,11 @@
 namespace sluice {
 namespace {
 
+// Whether a CPU multiplies the blocks as they are (layers/weights/weights.cpp).
+bool is_kept(BlockType type) {
+  return stays_as_blocks(type) || (type >= BlockType::kQ2K && type <= BlockType::kQ6K);
+}
+
 struct BlockBits {
   std::string_view name;  // of the most common type
   double bits = 0;        // of an element of any matrix, in the mean
@@ -32,7 +37,7 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
   for (const std::string& name : source.names()) {
     const TensorInfo& info = *source.find(name);
     if (info.shape.size() < 2) continue;
-    const bool kept = info.blocks && stays_as_blocks(*info.blocks);
+    const bool kept = info.blocks && is_kept(*info.blocks);
     bits += info.blocks && !kept ? 16.0 * static_cast<double>(info.numel())
                                  : 8.0 * static_cast<double>(info.bytes);
     all += static_cast<double>(info.numel());
@@ -69,6 +74,26 @@ std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
   }
   std::ranges::sort(types, std::greater<>(), &StoredType::bytes);
   return types;
+}
+
+std::string computed_blocks(const std::string& path) {
+  const WeightSource source = WeightSource::checkpoint(path);
+  std::vector<std::string> kept, widened;
+  for (const std::string& name : source.names()) {
+    const TensorInfo& info = *source.find(name);
+    if (!info.blocks || info.shape.size() < 2) continue;
+    const std::string type(block_type_name(*info.blocks));
+    std::vector<std::string>& list = is_kept(*info.blocks) ? kept : widened;
+    if (std::ranges::find(list, type) == list.end()) list.push_back(type);
+  }
+  if (kept.empty() && widened.empty()) return "";
+  std::ranges::sort(kept);
+  std::ranges::sort(widened);
+  if (kept.empty()) return fmt::format("{}: widened when they are read", fmt::join(widened, ", "));
+  const std::string text = fmt::format("computed as stored on a CPU: {}", fmt::join(kept, ", "));
+  return widened.empty()
+             ? text
+             : fmt::format("{}; widened when they are read: {}", text, fmt::join(widened, ", "));
 }
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {

@@ -25,6 +25,10 @@ struct StoredType {
 // weights that are not fetched yet, so they count as none.
 std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
 
+// Of a GGUF file: which types of blocks a CPU computes as they are stored, and which are widened;
+// empty where it has no blocks. "computed as stored on a CPU: Q4_K, Q6_K".
+std::string computed_blocks(const std::string& path);
+
 // How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
 // how).
 struct WeightForm {

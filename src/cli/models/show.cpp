@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/load_config.h"
 #include "cli/download_bars.h"
 #include "cli/files.h"
@@ -217,6 +218,8 @@ Json info(const Options& options) {
           {{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
     return weights;
   });
+  if (is_gguf_path(model.directory))
+    json["blocks"] = part([&] { return Json(computed_blocks(model.directory)); });
   const std::string text_directory =
       has_own_tokenizer(options) ? model.directory : obtain_tokenizer(options).directory;
   std::unique_ptr<Tokenizer> tokenizer;

@@ -14,6 +14,10 @@
 namespace sluice {
 namespace {
 
+std::int64_t bytes_of_blocks(BlockType type, std::int64_t columns) {
+  return columns / block_values(type) * block_bytes(type);
+}
+
 constexpr std::size_t kMaxNamesInMessage = 20;
 constexpr int kMaxPrefaultThreads = 2;  // threads
 
@@ -77,8 +81,7 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
     return;
   const DType dtype = task.as_blocks ? DType::kU8 : task.dtype;
   const std::int64_t width =
-      task.as_blocks ? columns / kBlockValues * block_bytes(*source_.find(task.name)->blocks)
-                     : columns;
+      task.as_blocks ? bytes_of_blocks(*source_.find(task.name)->blocks, columns) : columns;
   const std::int64_t at_once =
       task.rows_at_once > 0 ? std::min(task.rows_at_once, num_rows) : num_rows;
   if (passing.bytes() < at_once * width * dtype_size(dtype))

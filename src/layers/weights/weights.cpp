@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoint/tensors/quantized_blocks.h"
+#include "kernels/types/super_formats.h"
 #include "layers/weights/fp8_weights.h"
 #include "layers/weights/fragment_weights.h"
 #include "ops/packing.h"
@@ -29,6 +30,16 @@ std::optional<ops::Format> format_of_blocks(BlockType blocks) {
       return ops::Format::kInt4;
     case BlockType::kQ4_1:
       return ops::Format::kInt4Min;
+    case BlockType::kQ2K:
+      return ops::kQ2K;
+    case BlockType::kQ3K:
+      return ops::kQ3K;
+    case BlockType::kQ4K:
+      return ops::kQ4K;
+    case BlockType::kQ5K:
+      return ops::kQ5K;
+    case BlockType::kQ6K:
+      return ops::kQ6K;
     default:
       return std::nullopt;
   }
@@ -300,12 +311,12 @@ void Weights::fill(const ops::Weight& w, std::int64_t index, std::int64_t first,
   // their bits.
   const bool as_blocks = blocks && w.format == format_of_blocks(*blocks) && w.group == kBlockValues;
   const AxisRange columns = ranges.back();
+  const std::int64_t values = as_blocks ? block_values(*blocks) : 1;
   require(
-      !as_blocks || columns.count < 0 ||
-          (columns.begin % kBlockValues == 0 && columns.count % kBlockValues == 0),
+      columns.count < 0 || (columns.begin % values == 0 && columns.count % values == 0),
       "{}: ranks of {} columns would share its blocks of {}; fewer ranks have whole blocks, and "
       "--dtype float32 needs none",
-      path(name), columns.count, kBlockValues);
+      path(name), columns.count, values);
   const bool narrow = w.format == ops::Format::kBf16 ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {

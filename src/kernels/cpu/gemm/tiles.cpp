@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/gemm/quant_tiles.h"
+#include "kernels/cpu/gemm/super_tiles.h"
 
 namespace sluice::cpu {
 namespace {
@@ -277,6 +278,7 @@ const TileKernels& tile_kernels(CpuIsa isa, Format format) {
   static const TileKernels kFloat[] = {float_tiles(avx2_float_product()),
                                        float_tiles(avx512_float_product())};
   if (format == Format::kF32) return kFloat[isa == CpuIsa::kAvx2 ? 0 : 1];
+  if (is_super(format)) return super_tile_kernels(isa, format);
   if (format != Format::kBf16) return quant_tile_kernels(isa, format);
   return kBf16[static_cast<std::size_t>(isa)];
 }

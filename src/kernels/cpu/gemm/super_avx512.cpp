@@ -1,0 +1,40 @@
+#include "kernels/cpu/gemm/quant_tiles.h"
+#include "kernels/cpu/gemm/super_tiles.h"
+#include "kernels/cpu/isa/isa_prelude.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c")
+
+#include "kernels/cpu/gemm/quant_avx512_lanes.h"
+#include "kernels/cpu/gemm/super_avx512_lanes.h"
+
+#include "kernels/cpu/common/streams.h"
+
+#include "kernels/cpu/gemm/quant_tiles_impl.h"
+
+#include "kernels/cpu/gemm/quant_row_impl.h"
+
+#include "kernels/cpu/gemm/super_tiles_impl.h"
+
+namespace sluice::cpu {
+namespace {
+
+struct Avx512Super : Avx512SuperLanes {
+  // Weights are below 64, so two products fit 16 bits.
+  static I dot(I sum, I w, I x) {
+    return add32(sum, madd(_mm512_maddubs_epi16(w, x), spread_int(0x00010001)));
+  }
+};
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#pragma GCC pop_options
+
+namespace sluice::cpu {
+
+SuperProducts avx512_super_products() {
+  return super_products<Avx512Super, FetchAhead<6144, 0>>();
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,128 @@
+// Weights in GGUF's super-blocks (K-quants) and the rows of x for their GEMM: the values, the
+// arithmetic and the bytes.
+//
+// A row of w is cut into super-blocks of 256 columns, and these into 8 groups of 32. A super-block
+// has a float16 d, a group one scale s, or one for each half of 16 columns:
+//
+//   kQ2K   d s u - d_min m    u of 2 bits, s and m of 4, by half
+//   kQ3K   d s (u - 4)        u of 3 bits, s of 6 with a sign, by half
+//   kQ4K   d s u - d_min m    u of 4 bits, s and m of 6
+//   kQ5K   d s u - d_min m    u of 5 bits, s and m of 6
+//   kQ6K   d s (u - 32)       u of 6 bits, s of 8 with a sign, by half
+//
+// These are the values of the types of these names, bit for bit. A row of x is quantised to signed
+// bytes q with one float32 scale e for 32 columns, as for other integers (quant_rows.h). Then
+//
+//   super-blocks, ascending:  groups, ascending:  S = fma(float(sum over halves of s I), e, S)
+//                                                 T = fma(float(m), e * float(Q), T), by half
+//                             acc = fma(S, d, acc), then acc = fma(-T, d_min, acc)
+//
+// in float32, with S = T = 0 at first. I = sum of (u - offset) q and Q = sum of q, of a half or of
+// a group. Products s I are below 2^24, so they are exact as float32. So an element has the same
+// bits for any other rows of x, any number of threads and every instruction set.
+//
+// Memory of w: panels of 4 tiles of 16 rows, as quant_layout.h has them. A panel stores its
+// super-blocks one after the other, and of each
+// - d, 16 float16 per tile, padded to a multiple of 64 bytes, then d_min likewise,
+// - for each group: scales, a byte a row, padded likewise, of each half; then minima (kQ2K: in the
+//   high nibbles of the scales); then lines of 64 bytes, line l of all tiles side by side: first
+//   those with high bits of u, then those with low ones.
+//
+// Byte j of a row's four bytes of a line holds, of the columns c of the group with c % 4 = j,
+// - lines of nibbles, l = 0 to 3: column 4 l + j, and above it column 16 + 4 l + j;
+// - lines of pairs of bits, l = 0 and 1: columns 16 l + 4 f + j at bits 2 f;
+// - a line of single high bits: column 4 f + j at bit f, for f = 0 to 7;
+// - two lines of pairs of high bits, as those of pairs of bits.
+// This takes 4 bytes more for 256 weights than a file where scales have 6 bits, else as many.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/isa/tiles.h"
+
+namespace sluice::cpu {
+
+enum class SuperKind : std::uint8_t { kQ2K, kQ3K, kQ4K, kQ5K, kQ6K };
+
+struct SuperTraits {
+  int offset;  // subtracted from u
+  int low_lines, high_lines;
+  int halves;  // scales of a group
+  bool minima;
+  bool packed_minima;       // in the bytes of the scales
+  std::int64_t file_bytes;  // of a super-block
+};
+
+constexpr SuperTraits super_traits(SuperKind kind) {
+  switch (kind) {
+    case SuperKind::kQ2K:
+      return {0, 2, 0, 2, true, true, 84};
+    case SuperKind::kQ3K:
+      return {4, 2, 1, 2, false, false, 110};
+    case SuperKind::kQ4K:
+      return {0, 4, 0, 1, true, false, 144};
+    case SuperKind::kQ5K:
+      return {0, 4, 1, 1, true, false, 176};
+    case SuperKind::kQ6K:
+      return {32, 4, 2, 2, false, false, 210};
+  }
+  return {};
+}
+
+// Of 32 columns of a row of x, beside their bytes. One form for all kinds, so that the parts of a
+// fused matrix read the same rows.
+struct SuperGroup {
+  float scale = 0;     // e
+  float whole = 0;     // e * float(Q)
+  float half[2] = {};  // the same of the halves
+  std::int32_t sum[2] = {};
+};
+
+struct SuperLayout {
+  static constexpr std::int64_t kColumns = 256, kGroup = 32, kGroups = 8;
+  static constexpr std::int64_t kTileRows = kTileWeightRows, kPanelTiles = 4, kLineBytes = 64;
+
+  SuperTraits traits;
+  std::int64_t blocks = 0;  // super-blocks of a row
+  std::int64_t tiles = 0;
+
+  SuperLayout(SuperKind kind, std::int64_t rows, std::int64_t columns)
+      : traits(super_traits(kind)), blocks(columns / kColumns), tiles(num_tiles(rows)) {}
+
+  std::int64_t panel_width(std::int64_t panel) const {
+    return std::min(kPanelTiles, tiles - panel * kPanelTiles);
+  }
+  static constexpr std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  // Bytes of d of a super-block; of one scale of a group.
+  static constexpr std::int64_t half_bytes(std::int64_t width) { return padded(width * 32); }
+  static constexpr std::int64_t scale_bytes(std::int64_t width) { return padded(width * 16); }
+  std::int64_t head_bytes(std::int64_t width) const {
+    return half_bytes(width) * (traits.minima ? 2 : 1);
+  }
+  // Of a group: where its minima and its lines begin.
+  std::int64_t minima_at(std::int64_t width) const { return traits.halves * scale_bytes(width); }
+  std::int64_t lines_at(std::int64_t width) const {
+    return minima_at(width) + (traits.minima && !traits.packed_minima ? scale_bytes(width) : 0);
+  }
+  std::int64_t group_bytes(std::int64_t width) const {
+    return lines_at(width) + width * (traits.low_lines + traits.high_lines) * kLineBytes;
+  }
+  std::int64_t block_bytes(std::int64_t width) const {
+    return head_bytes(width) + kGroups * group_bytes(width);
+  }
+  std::int64_t panel_at(std::int64_t panel) const {
+    return panel * blocks * block_bytes(kPanelTiles);
+  }
+  std::int64_t matrix_bytes() const {
+    const std::int64_t whole = tiles / kPanelTiles, rest = tiles % kPanelTiles;
+    return panel_at(whole) + (rest > 0 ? blocks * block_bytes(rest) : 0);
+  }
+  std::int64_t x_group_at() const { return blocks * kColumns; }
+  std::int64_t x_bytes() const {
+    return blocks * (kColumns + kGroups * static_cast<std::int64_t>(sizeof(SuperGroup)));
+  }
+};
+
+}  // namespace sluice::cpu
