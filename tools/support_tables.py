@@ -94,10 +94,11 @@ FEATURES = [
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
     Row("Whole experts at a rank (`--ep-size`, `--enable-expert-parallel`)", YES, YES, "ep-size enable-expert-parallel"),
     Row("Pipeline parallelism on one host (`--pp-size`)", YES, "refused", "pp-size"),
+    Row("Data-parallel attention on one host (`--dp-size`, `--enable-dp-attention`)", YES, "refused", "dp-size enable-dp-attention"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: data parallelism, several hosts", NO, NO, "", "dp-size nnodes"),
+    Row("Not yet: several hosts", NO, NO, "", "nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio", NO, NO),
 ]

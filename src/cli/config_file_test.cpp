@@ -1,7 +1,9 @@
 #include "cli/config_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -26,7 +28,9 @@ std::string fault(std::string_view text) {
 
 // `sluice serve --config FILE words...` with this text in the file.
 Arguments serve_with(std::string_view text, std::vector<const char*> words = {}) {
-  const std::string path = std::filesystem::temp_directory_path() / "sluice-config-test.yaml";
+  // Tests run beside each other, each in a process of its own.
+  const std::string path =
+      std::filesystem::temp_directory_path() / fmt::format("sluice-config-{}.yaml", getpid());
   std::ofstream(path) << text;
   words.insert(words.begin(), {"--config", path.c_str()});
   for (const Verb& verb : all_verbs())
@@ -87,7 +91,7 @@ TEST(Config, FaultsNameTheFileAndTheKey) {
     serve_with("port: 70000\n");
     ADD_FAILURE() << "a port out of range was read";
   } catch (const Error& error) {
-    EXPECT_THAT(error.message(), HasSubstr("sluice-config-test.yaml: --port: 70000 is out of"));
+    EXPECT_THAT(error.message(), HasSubstr(".yaml: --port: 70000 is out of"));
   }
   EXPECT_TRUE(parse_config("", "c.yaml").empty());
 }

@@ -335,12 +335,12 @@ def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     (TINY, ("--pp-size", "63"), "each stage needs a layer, and the model has "),
     (TINY, ("--pp-size", "0"), "--pp-size"),
     (TINY, ("--pp-size", "2", "--tp-size", "64"), "--tp-size"),
-    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with NGRAM"),
+    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with grammars and NGRAM"),
     (TINY, ("--pp-max-micro-batch-size", "4"), "add --pp-size"),
     (TINY, ("--tp-size", "2", "--dp-size", "2"), "with --enable-dp-attention"),
     (TINY, ("--enable-dp-attention",), "add --dp-size"),
     (TINY, (*GROUPS,), "--tp-size 2 would do"),
-    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with NGRAM"),
+    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with grammars and NGRAM"),
     (TINY, (*RANKS, *GROUPS, *STAGES), "exclude each other"),
 ])
 def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):

@@ -37,6 +37,7 @@ constexpr std::string_view kCodes[] = {
     "invalid_regex",
     "unsupported_regex",
     "invalid_grammar",
+    "unsupported_grammar",
     "undefined_rule",
     "empty_language",
     "unsatisfiable_grammar",
