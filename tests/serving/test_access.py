@@ -224,8 +224,3 @@ def test_a_file_that_others_may_read_is_told(tmp_path):
     with Server(TINY, "--max-total-tokens", "8192", "--api-key-file", path, log=tmp_path / "log"):
         pass
     assert "warning: " in (tmp_path / "log").read_text() and "(mode 644): chmod 600" in (tmp_path / "log").read_text()
-
-
-def test_tls_is_refused_with_what_to_do():
-    done = sluice("serve", TINY, "--ssl-keyfile", "key.pem", "--ssl-certfile", "cert.pem")
-    assert done.returncode == 2 and "put a proxy in front of it" in done.stderr and "docs/access.md" in done.stderr
