@@ -2,11 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <thread>
 
 #include "base/error.h"
+#include "engine/testing/masked_draws.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -227,40 +226,17 @@ class Eighth : public TokenConstraint {
   int place_ = 0;
 };
 
-// Pearson's test against the model's own log-probabilities, renormalised over the mask.
 TEST(ForcedTokens, SamplesBehindThemHaveTheRenormalisedDistribution) {
   auto engine = Engine::create(forced(options_for("qwen3")));
   constexpr int kSamples = 4000;
-  std::vector<int> counts(8);
-  std::vector<double> probabilities(8);
-  for (int begin = 0; begin < kSamples; begin += 16) {
-    std::vector<std::unique_ptr<Collector>> collectors;
-    for (int i = 0; i < 16; ++i) {
-      Request request = greedy({5, 9, 2, 31}, 5);
-      request.params.temperature = 1;
-      request.params.seed = static_cast<std::uint64_t>(begin + i);
-      request.params.num_top_logprobs = 0;
-      request.make_constraint = [] { return std::make_unique<Eighth>(); };
-      collectors.push_back(std::make_unique<Collector>());
-      ASSERT_TRUE(engine->submit(request, collectors.back()->sink()).ok());
-    }
-    for (const auto& collector : collectors) {
-      collector->wait();
-      ASSERT_EQ(collector->tokens[0].size(), 5u);
-      const auto token = static_cast<std::size_t>(collector->tokens[0][3] - 40);
-      ASSERT_LT(token, 8u);
-      ++counts[token];
-      probabilities[token] = std::exp(collector->logprobs[3].logprob);
-    }
-  }
-  const double all = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
-  EXPECT_LT(all, 0.9);  // the mask takes something away
-  double statistic = 0;
-  for (std::size_t i = 0; i < 8; ++i) {
-    const double expected = kSamples * probabilities[i] / all;
-    statistic += (counts[i] - expected) * (counts[i] - expected) / expected;
-  }
-  EXPECT_LT(statistic, 24.3);  // 7 degrees of freedom, p = 0.001; the seeds are fixed
+  expect_renormalised_draws(*engine, kSamples, 16, 3, 40, [](std::uint64_t seed) {
+    Request request = greedy({5, 9, 2, 31}, 5);
+    request.params.temperature = 1;
+    request.params.seed = seed;
+    request.params.num_top_logprobs = 0;
+    request.make_constraint = [] { return std::make_unique<Eighth>(); };
+    return request;
+  });
   const EngineStats stats = engine->stats();
   EXPECT_GT(stats.accepted_tokens, 2u * kSamples - kSamples / 8) << "two forced tokens each";
 }
