@@ -37,8 +37,6 @@ struct NcclCalls {
   int (*all_gather)(const void*, void*, std::size_t count, int type, void* handle, void* stream);
   int (*broadcast)(const void*, void*, std::size_t count, int type, int root, void* handle,
                    void* stream);
-  int (*send)(const void*, std::size_t count, int type, int peer, void* handle, void* stream);
-  int (*receive)(void*, std::size_t count, int type, int peer, void* handle, void* stream);
   int (*group_start)();
   int (*group_end)();
   const char* (*error_text)(int);
@@ -74,8 +72,6 @@ NcclCalls open_library() {
   find(library, "ncclAllReduce", calls.all_reduce);
   find(library, "ncclAllGather", calls.all_gather);
   find(library, "ncclBroadcast", calls.broadcast);
-  find(library, "ncclSend", calls.send);
-  find(library, "ncclRecv", calls.receive);
   find(library, "ncclGroupStart", calls.group_start);
   find(library, "ncclGroupEnd", calls.group_end);
   find(library, "ncclGetErrorString", calls.error_text);
@@ -182,22 +178,6 @@ void NcclCommunicator::broadcast(const Tensor& x, int root) {
   calls_.expect(calls_.broadcast(x.data, x.data, static_cast<std::size_t>(x.bytes()), kUint8, root,
                                  handle_, stream()),
                 "broadcast to the ranks");
-}
-
-void NcclCommunicator::send(const Tensor& x, int rank) {
-  check(x.dense() && !is_host(x), "send of {}", x);
-  if (x.numel() == 0) return;
-  calls_.expect(
-      calls_.send(x.data, static_cast<std::size_t>(x.bytes()), kUint8, rank, handle_, stream()),
-      "send to a rank");
-}
-
-void NcclCommunicator::receive(const Tensor& x, int rank) {
-  check(x.dense() && !is_host(x), "receive of {}", x);
-  if (x.numel() == 0) return;
-  calls_.expect(
-      calls_.receive(x.data, static_cast<std::size_t>(x.bytes()), kUint8, rank, handle_, stream()),
-      "receive from a rank");
 }
 
 }  // namespace sluice

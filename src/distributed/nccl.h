@@ -21,7 +21,6 @@
 #include <thread>
 
 #include "distributed/shared_memory.h"
-#include "distributed/stage_link.h"
 #include "tensor/stream.h"
 
 namespace sluice {
@@ -40,9 +39,6 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(const Tensor& x) override;
   void all_gather(const Tensor& x, const Tensor& out) override;
   void broadcast(const Tensor& x, int root) override;
-  // x, dense memory of the GPU, to or from another rank, which makes the other call.
-  void send(const Tensor& x, int rank);
-  void receive(const Tensor& x, int rank);
   // Of the hosts' threads.
   void barrier() override { host_.barrier(); }
   // The stream in which the collectives of the GPU's memory take their turn.
@@ -61,19 +57,6 @@ class NcclCommunicator final : public Communicator {
   const Stream* stream_ = nullptr;
   std::atomic<bool> stopping_{false}, abandoned_{false};
   std::thread watcher_;
-};
-
-// A link between two GPUs, in the order of the rank's stream.
-class NcclLink final : public StageLink {
- public:
-  // `all_ranks` outlives the link. `peer`: the rank at the other end.
-  NcclLink(NcclCommunicator& all_ranks, int peer) : all_ranks_(all_ranks), peer_(peer) {}
-  void send(const Tensor& x) override { all_ranks_.send(x, peer_); }
-  void receive(const Tensor& x) override { all_ranks_.receive(x, peer_); }
-
- private:
-  NcclCommunicator& all_ranks_;
-  const int peer_;
 };
 
 }  // namespace sluice

@@ -51,6 +51,14 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   if (request.prompt_ids.empty())
     return Fault{400, "empty_prompt", "prompt", "the prompt has no tokens"};
   if (auto fault = check_pooling(request)) return *fault;
+  // Long sums of more than two GPUs depend on the batch, but with --deterministic.
+  const ServingPlan& plan = parts_->plan;
+  if (computes_apart(request) && plan.runner.placement.device.kind == DeviceKind::kCuda &&
+      plan.num_ranks / plan.num_stages > 2)
+    return Fault{400, "not_deterministic", "deterministic",
+                 fmt::format("with {} GPUs answers are deterministic only where the server was "
+                             "started with --deterministic",
+                             plan.num_ranks)};
   for (const std::int32_t id : request.prompt_ids)
     if (id < 0 || id >= vocab)
       return Fault{400, "invalid_token_id", "prompt",

@@ -88,8 +88,7 @@ void Executor::attempt(const std::function<void()>& part) {
 void Executor::forward(InFlight& flight) {
   flight.has_begun = true;
   on_every_rank([&](std::size_t rank) {
-    flight.pending[rank] =
-        ranks_[rank]->launch(flight.step->dp[group_of(rank)], flight.step->global_tokens);
+    flight.pending[rank] = ranks_[rank]->launch(flight.step->dp[group_of(rank)], flight.step->dp);
   });
 }
 
@@ -151,6 +150,7 @@ StepResult Executor::collect(std::uint64_t step_id) {
   StepResult out;
   out.step_id = step_id;
   attempt([&] {
+    if (others_) others_->ask_results();
     on_every_rank([&](std::size_t rank) {
       results[rank] = ranks_[rank]->collect(std::move(flight.pending[rank]));
     });

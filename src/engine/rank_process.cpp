@@ -161,25 +161,52 @@ RankCommunicators::RankCommunicators(SharedRegion& region, int rank, const Machi
     stage_host_ = std::make_unique<SharedMemoryCommunicator>(
         region, RankGroup{rank / num_sharers_ * num_sharers_, num_sharers_}, rank, spin);
   if (machine.device.kind == DeviceKind::kCuda) connect_gpus(machine, plan);
-  if (plan.num_stages > 1) link_stages(region, rank, plan, spin);
+  if (plan.num_stages > 1) link_stages(region, machine, plan, spin);
+}
+
+RankCommunicators::GpuGroup::GpuGroup(SharedMemoryCommunicator& host, Device device,
+                                      const ServingPlan& plan)
+    : nccl(host, device) {
+  if (!plan.peer_sums) return;
+  const bool is_bf16 = plan.numerics().compute == DType::kBF16;
+  peers.emplace(host, nccl, device,
+                PeerSumOptions{.wire = is_bf16 ? DType::kBF16 : DType::kF32,
+                               .any_length = plan.numerics().deterministic});
+  const std::string& refusal = peers->refusal();
+  if (refusal.empty()) return;
+  if (plan.numerics().deterministic && host.size() > 2)
+    fail(ErrorKind::kNoDevice, "--deterministic with {} GPUs needs kernels that sum, and {}",
+         host.size(), refusal);
+  if (host.rank() == 0) log_warning("sums over ranks: NCCL, since {}", refusal);
+}
+
+void RankCommunicators::GpuGroup::bind(const Stream& stream) {
+  peers ? peers->bind(stream) : nccl.bind(stream);
 }
 
 void RankCommunicators::connect_gpus(const Machine& machine, const ServingPlan& plan) {
-  if (plan.num_stages > 1) all_gpus_ = std::make_unique<NcclCommunicator>(host_, machine.device);
-  if (num_sharers_ == 1) return;
-  SharedMemoryCommunicator& host = stage_host_ ? *stage_host_ : host_;
-  gpu_ = std::make_unique<NcclCommunicator>(host, machine.device);
-  if (!plan.peer_sums) return;
-  peers_ = std::make_unique<PeerCommunicator>(host, *gpu_, machine.device);
-  if (!peers_->refusal().empty() && host_.rank() == 0)
-    log_warning("sums over ranks: NCCL, since {}", peers_->refusal());
+  const auto group = [&](SharedMemoryCommunicator& host) {
+    return std::make_unique<GpuGroup>(host, machine.device, plan);
+  };
+  if (dp_size_ > 1) all_gpus_ = group(host_);
+  if (num_sharers_ > 1) sharer_gpus_ = group(stage_host_ ? *stage_host_ : host_);
 }
 
-void RankCommunicators::link_stages(SharedRegion& region, int rank, const ServingPlan& plan,
-                                    int spin_us) {
+void RankCommunicators::link_stages(SharedRegion& region, const Machine& machine,
+                                    const ServingPlan& plan, int spin_us) {
+  const int rank = host_.rank();
+  if (machine.device.kind == DeviceKind::kCuda) {
+    link_memory_.emplace(host_, PeerLink::memory_bytes(), machine.device);
+    if (!link_memory_->refusal().empty())
+      fail(ErrorKind::kNoDevice,
+           "--pp-size {} needs GPUs that reach each other's memory: {}; give --tp-size {}",
+           plan.num_stages, link_memory_->refusal(), host_.size());
+  }
   const auto link = [&](int from, int to) -> std::unique_ptr<StageLink> {
-    if (all_gpus_) return std::make_unique<NcclLink>(*all_gpus_, from == rank ? to : from);
-    return std::make_unique<SharedMemoryLink>(region, from, to, spin_us);
+    if (!link_memory_) return std::make_unique<SharedMemoryLink>(region, from, to, spin_us);
+    auto made = std::make_unique<PeerLink>(*link_memory_, rank, from == rank ? to : from);
+    peer_links_.push_back(made.get());
+    return made;
   };
   if (plan.stage > 0) previous_ = link(rank + num_sharers_, rank);
   if (plan.stage + 1 < plan.num_stages) next_ = link(rank, rank - num_sharers_);
@@ -187,24 +214,23 @@ void RankCommunicators::link_stages(SharedRegion& region, int rank, const Servin
 
 Communicator* RankCommunicators::sharers() {
   if (num_sharers_ == 1) return nullptr;
-  if (peers_) return peers_.get();
-  if (gpu_) return gpu_.get();
+  if (sharer_gpus_) return &sharer_gpus_->communicator();
   return stage_host_ ? stage_host_.get() : &host_;
 }
 
 RankLinks RankCommunicators::links() {
   RankLinks links{.all_ranks = &host_, .previous = previous_.get(), .next = next_.get()};
   if (dp_size_ > 1)
-    links.dp = {.all_ranks = &host_,
+    links.dp = {.all_ranks = all_gpus_ ? &all_gpus_->communicator() : &host_,
                 .rows = std::vector<std::int64_t>(static_cast<std::size_t>(dp_size_)),
                 .own = host_.rank() / num_sharers_};
   return previous_ || next_ || dp_size_ > 1 ? links : RankLinks{};
 }
 
 void RankCommunicators::bind(const Stream& stream) {
+  for (PeerLink* link : peer_links_) link->bind(stream);
   if (all_gpus_) all_gpus_->bind(stream);
-  if (peers_) return peers_->bind(stream);
-  if (gpu_) gpu_->bind(stream);
+  if (sharer_gpus_) sharer_gpus_->bind(stream);
 }
 
 void require_same_model(Communicator& communicator, const ModelConfig& config,

@@ -15,11 +15,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/weight_source.h"
 #include "distributed/nccl.h"
 #include "distributed/peer/peer_communicator.h"
+#include "distributed/peer/peer_link.h"
 #include "distributed/shared_memory.h"
 #include "distributed/shared_memory_link.h"
 #include "engine/options.h"
@@ -60,18 +63,30 @@ class RankCommunicators {
   void bind(const Stream& stream);
 
  private:
+  // The collectives of GPUs over a number of ranks.
+  struct GpuGroup {
+    GpuGroup(SharedMemoryCommunicator& host, Device device, const ServingPlan& plan);
+    Communicator& communicator() { return peers ? static_cast<Communicator&>(*peers) : nccl; }
+    void bind(const Stream& stream);
+
+    NcclCommunicator nccl;
+    std::optional<PeerCommunicator> peers;  // with kernels for short sums
+  };
   void connect_gpus(const Machine& machine, const ServingPlan& plan);
-  void link_stages(SharedRegion& region, int rank, const ServingPlan& plan, int spin_us);
+  void link_stages(SharedRegion& region, const Machine& machine, const ServingPlan& plan,
+                   int spin_us);
 
   SharedMemoryCommunicator host_;
   // Of the ranks of a stage or group; null where that has one rank, or where it is the only one.
   std::unique_ptr<SharedMemoryCommunicator> stage_host_;
-  std::unique_ptr<NcclCommunicator> gpu_;       // of sharers(); null on a CPU
-  std::unique_ptr<NcclCommunicator> all_gpus_;  // null on a CPU, or with one stage
-  std::unique_ptr<PeerCommunicator> peers_;     // null on a CPU, and with NCCL alone
+  std::unique_ptr<GpuGroup> all_gpus_;          // of groups of data-parallel attention, on GPUs
+  std::unique_ptr<GpuGroup> sharer_gpus_;       // of sharers(); null on a CPU
+  std::optional<PeerMemory> link_memory_;       // of stages on GPUs
   std::unique_ptr<StageLink> previous_, next_;  // null: there is no such stage
+  std::vector<PeerLink*> peer_links_;           // those of GPUs among the two
   const int num_sharers_, dp_size_;
 };
+
 // Error{kBadInput} on all ranks where they see different files, or planned differently.
 void require_same_model(Communicator& communicator, const ModelConfig& config,
                         const WeightSource& source, const ServingPlan& plan);

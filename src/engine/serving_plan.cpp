@@ -320,10 +320,11 @@ int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& conf
                  "--dp-size {} gives groups of the ranks of --tp-size attention of their own, with "
                  "--enable-dp-attention; whole replicas are {} servers behind a router",
                  options.dp_size, options.dp_size);
-  checks.require(on_cpu, "dp-size",
-                 "--dp-size {} is refused on GPUs: attention is data parallel on CPUs alone; leave "
-                 "it out, or give --device cpu",
-                 options.dp_size);
+  checks.require(
+      on_cpu || !options.lazy_cuda_graphs, "lazy-cuda-graphs",
+      "--lazy-cuda-graphs and --dp-size {} exclude each other: all groups record a graph "
+      "together; leave one out",
+      options.dp_size);
   checks.require(options.pp_size == 1, "dp-size",
                  "--dp-size {} and --pp-size {} exclude each other; leave one out", options.dp_size,
                  options.pp_size);
@@ -370,13 +371,11 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   const std::string unstaged = stage_refusal(config, options.pp_size, options.tp_size);
   checks.require(unstaged.empty(), "pp-size", "--pp-size {} is refused: {}", options.pp_size,
                  unstaged);
-  checks.require(options.pp_size == 1 || on_cpu, "pp-size",
-                 "--pp-size {} is refused on GPUs: stages run on CPUs alone; give --tp-size {} or "
-                 "--device cpu",
-                 options.pp_size, options.num_ranks());
-  checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic, "tp-size",
-                 "--tp-size {} and --deterministic exclude each other on GPUs: NCCL sums more than "
-                 "two ranks in an order that depends on the batch; give --tp-size 2 or one of them",
+  checks.require(options.tp_size <= 2 || on_cpu || !options.deterministic || plan.peer_sums,
+                 "disable-custom-all-reduce",
+                 "--tp-size {} and --deterministic need the kernels that sum over GPUs: NCCL sums "
+                 "more than two ranks in an order that depends on the batch; leave out "
+                 "--disable-custom-all-reduce, or give --tp-size 2",
                  options.tp_size);
   plan.runner.placement = placement_of(options, config, machine);
   plan.runner.attention = attention_options(options, machine);

@@ -253,8 +253,8 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
     ops::sigmoid_mul(ctx, extra.branch, gate, extra.branch);
   }
   ops::add(ctx, stream.branch, extra.branch, stream.branch);
-  if (reduce) ops::sum_over_ranks(ctx, stream.branch);
   stream.pending = true;
+  if (reduce) ops::add_over_ranks(ctx, stream);
 }
 
 FeedForward FeedForward::load(const Weights& own_layer, const ModelConfig& config,

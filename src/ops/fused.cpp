@@ -12,6 +12,7 @@
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/packing.h"
+#include "ops/ranks.h"
 
 namespace sluice::ops {
 namespace {
@@ -112,8 +113,8 @@ void linear_add(const WeightOps& row, Context& ctx, const Tensor& x, const Weigh
   expect_residual(ctx, sum, x.dim(0), w.rows);
   if (row.linear_add == nullptr || reduce || sum.keeps_branch || !may_fuse(ctx)) {
     linear(ctx, x, w, bias, sum.branch);
-    if (reduce) sum_over_ranks(ctx, sum.branch);
     sum.pending = true;
+    if (reduce) add_over_ranks(ctx, sum);
     return;
   }
   expect_linear(ctx, x, w, bias, sum.branch);
@@ -206,8 +207,8 @@ void experts_add(Context& ctx, const Tensor& x, const Weight& w13, const Weight&
   if (row.experts_add == nullptr || reduce || sum.keeps_branch || !params.activation_only() ||
       !are_few(x) || !may_fuse(ctx)) {
     fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);
-    if (reduce) sum_over_ranks(ctx, sum.branch);
     sum.pending = true;
+    if (reduce) add_over_ranks(ctx, sum);
     return;
   }
   expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);

@@ -7,8 +7,19 @@
 #include "ops/dispatch.h"
 #include "ops/elementwise.h"
 #include "tensor/format.h"
+#include "tensor/residual_sum.h"
 
 namespace sluice::ops {
+
+void add_over_ranks(Context& ctx, Residual& sum) {
+  sum.pending = true;
+  if (!runs(ctx)) return;
+  auto* const adder = sum.keeps_branch ? nullptr : dynamic_cast<ResidualSum*>(ctx.communicator);
+  if (adder != nullptr && adder->add_sum(sum.branch, sum.hidden))
+    sum.pending = false;
+  else
+    ctx.communicator->all_reduce(sum.branch);
+}
 
 void gather_columns(Context& ctx, const Tensor& x, const Tensor& out) {
   const std::int64_t size = ctx.communicator == nullptr ? 1 : ctx.communicator->size();

@@ -5,9 +5,14 @@
 #include <span>
 
 #include "kernels/types/weight.h"
+#include "ops/fused.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
+
+// Sums sum.branch over the ranks, and adds it to the stream where their communicator does both at
+// once and nothing keeps the branch; else it is pending.
+void add_over_ranks(Context& ctx, Residual& sum);
 
 // out := the columns of all ranks side by side, in rank order.
 void gather_columns(Context& ctx, const Tensor& x,  // [M, N] f32, dense

@@ -103,6 +103,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       model_(std::move(model)),
       groups_(model_->kv_groups()),
       layers_run_(layers_.end) {
+  padding_.mode = ForwardMode::kDecode;
   limits_ = BatchLimits{
       .max_tokens = options.limits.max_step_tokens,
       .max_seqs = std::max<std::int64_t>(options.limits.max_running_requests,
@@ -121,19 +122,15 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                                             ctx_, stream_, logits_);
   report("plan memory", plan.milliseconds(), plan_.describe());
 
+  if (ctx_.device.kind != DeviceKind::kCpu)
+    for (StreamEvent& event : passed_) event = StreamEvent(ctx_.device);
   Stopwatch warm;
   kernel_warmup();
   report("warm up", warm.milliseconds(),
          ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa))
                                               : describe(ctx_.device));
-  if (ctx_.device.kind != DeviceKind::kCpu) {
-    record_graphs(report);
-    for (StreamEvent& event : passed_) event = StreamEvent(ctx_.device);
-  }
-  // Libraries connect two GPUs when they first send.
+  if (ctx_.device.kind != DeviceKind::kCpu) record_graphs(report);
   is_linked_ = true;
-  receive_rows(1);
-  send_rows(1);
 }
 
 DraftLimits ModelRunner::draft_limits() const {
@@ -350,17 +347,18 @@ void ModelRunner::record_graphs(const StartupReport& report) {
                             .with_drafts = options_.limits.max_draft_rows},
       stream_,
       [this](std::int64_t size, bool has_drafts) {
-        Batch padding;
-        padding.mode = has_drafts ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
-        attention_->plan(ctx_, buffers_->fill_padded(padding, {}, size, spare_pages_,
+        padding_.mode = has_drafts ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
+        attention_->plan(ctx_, buffers_->fill_padded(padding_, {}, size, spare_pages_,
                                                      options_.model.context_length));
+        if (dp_.defined()) dp_.assume_equal(size);
       },
       [this](GraphKind kind, bool recorded) {
         layers_run_ = recorded ? layers_.end : representative_layers();
-        run_step(buffers_->view(), kind.has_edits, recorded, true);
+        run_step(buffers_->view(), kind.has_edits, recorded, !dp_.defined());
         layers_run_ = layers_.end;
       });
   graphs_->record_all();
+  padding_.mode = ForwardMode::kDecode;
   report("record graphs", watch.milliseconds(), graphs_->describe());
 }
 
@@ -381,25 +379,47 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
     sampler_->run_nothing(ctx_, buffers_->sampling());
 }
 
-Pending ModelRunner::launch(const Batch& batch, std::span<const std::int32_t> rows_of_groups) {
+void ModelRunner::set_rows_of_groups(const Batch& batch, std::span<const Batch> groups) {
+  if (!dp_.defined()) return;
+  const std::int64_t least = pads_idle_groups() ? 1 : 0;
+  if (groups.empty()) return dp_.assume_equal(std::max<std::int64_t>(least, batch.num_tokens()));
+  std::ranges::transform(groups, dp_.rows.begin(), [&](const Batch& one) {
+    return std::max<std::int64_t>(least, one.num_tokens());
+  });
+}
+
+std::int64_t ModelRunner::graph_size(const Batch& rows, std::span<const Batch> groups) const {
+  if (!graphs_) return 0;
+  if (!dp_.defined() || groups.empty()) return graphs_->size_for(rows);
+  std::int64_t largest = 0;
+  for (const Batch& one : groups) {
+    if (one.num_tokens() == 0) continue;
+    const std::int64_t size = graphs_->size_for(one);
+    if (size == 0) return 0;
+    largest = std::max(largest, size);
+  }
+  return largest;
+}
+
+Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups) {
   make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
   StreamEvent& passed = passed_[turn_];
   if (!is_last_stage()) passed.wait();  // the step before the last one has left the buffers
-  if (rows_of_groups.empty())
-    dp_.assume_equal(batch.num_tokens());
-  else if (dp_.defined())
-    dp_.rows.assign(rows_of_groups.begin(), rows_of_groups.end());
+  set_rows_of_groups(batch, groups);
   copy_pages(batch);
   Pending pending{.batch = &batch, .sampling = {}};
   if (is_last_stage()) pending.sampling = sampler_->begin(batch);
   const RowInfo info = sampler_->row_info(pending.sampling);
   const bool has_edits = has_device_edits(pending.sampling);
-  ctx_.deterministic = options_.model.numerics.deterministic || batch.deterministic;
+  // Groups compute the rows of each other.
+  const bool asks = batch.deterministic || std::ranges::any_of(groups, &Batch::deterministic);
+  ctx_.deterministic = options_.model.numerics.deterministic || asks;
   const bool has_drafts = limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
-  const Batch& rows = has_drafts ? row_batch_.of(batch) : batch;
+  const bool is_padding = pads_idle_groups() && batch.num_tokens() == 0;
+  const Batch& rows = has_drafts ? row_batch_.of(batch) : is_padding ? padding_ : batch;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.model.numerics.deterministic;
-  const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(rows) : 0;
+  const std::int64_t size = ordinary ? graph_size(rows, groups) : 0;
   ran_graph_ = size > 0;
   if (size > 0) {
     const GraphKind kind{.has_edits = has_edits, .has_drafts = has_drafts};
@@ -413,7 +433,9 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const std::int32_t> ro
     set_replayed(pending.sampling);
     if (!is_last_stage()) sampler_->skip_replay();
   } else {
-    const ForwardBatch& fb = buffers_->fill(rows, info);
+    const ForwardBatch& fb = is_padding ? buffers_->fill_padded(rows, info, 1, spare_pages_,
+                                                                options_.model.context_length)
+                                        : buffers_->fill(rows, info);
     // Of several ranks an idle one makes the collectives of the others.
     if (fb.num_tokens > 0 || takes_part()) {
       attention_->plan(ctx_, fb);

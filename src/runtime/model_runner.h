@@ -75,9 +75,9 @@ class ModelRunner {
               std::unique_ptr<Model> model, const StartupReport& report,
               const RankLinks& links = {});
 
-  // Runs the copies and the forward of a batch. An IDLE batch is allowed. `rows_of_groups`:
-  // Step::global_tokens; empty: all groups of data-parallel attention have as many as the batch.
-  Pending launch(const Batch& batch, std::span<const std::int32_t> rows_of_groups = {});
+  // Runs the copies and the forward of a batch. An IDLE batch is allowed. `groups`: those of all
+  // groups of data-parallel attention (Step::dp); empty: all have batches like this one.
+  Pending launch(const Batch& batch, std::span<const Batch> groups = {});
   // Reads the logits: tokens and log-probabilities. `inputs` are what came since the launch.
   void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);
@@ -115,8 +115,14 @@ class ModelRunner {
   void measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
                      AttentionBackend& of_model);
   void copy_pages(const Batch& batch);
+  // How many rows each group has in the step.
+  void set_rows_of_groups(const Batch& batch, std::span<const Batch> groups);
+  // The size of the graph that all groups replay; 0: none.
+  std::int64_t graph_size(const Batch& rows, std::span<const Batch> groups) const;
   // What all ranks compute of a step, although it is none of their own.
   bool takes_part() const { return ctx_.shares_model() || dp_.defined(); }
+  // A group without work computes one row that nobody wants: kernels of a GPU have rows.
+  bool pads_idle_groups() const { return dp_.defined() && ctx_.device.kind != DeviceKind::kCpu; }
   // Of a pipeline: the first `count` rows from the stage before this one, and to the next one.
   void receive_rows(std::int64_t count);
   void send_rows(std::int64_t count);
@@ -154,6 +160,7 @@ class ModelRunner {
   Buffer host_logits_;   // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
   RowBatch row_batch_;
+  Batch padding_;                         // without items
   std::unique_ptr<DecodeGraphs> graphs_;  // null without graphs
   bool ran_graph_ = false;
   std::vector<std::int32_t>

@@ -60,6 +60,11 @@ void RemoteRanks::sample(std::uint64_t step_id, const std::vector<SampleInputs>&
   send_to(num_samplers_, RankMessage::kSample);
 }
 
+void RemoteRanks::ask_results() {
+  for (int group = 1; group < dp_size_; ++group)
+    send(group * (num_samplers_ / dp_size_), RankMessage::kCollect, {});
+}
+
 BatchResult RemoteRanks::result_of(int group, std::uint64_t step_id) {
   Message message;
   if (!processes_->socket(group * (num_samplers_ / dp_size_)).receive(message, kSpinUs)) {
@@ -120,19 +125,21 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
   const auto group = static_cast<std::size_t>(duty.group);
   ByteWriter answer;
   std::uint32_t num_results = 0;
+  const auto collect = [&] {
+    const BatchResult result = runner.collect(std::move(flights.front().pending));
+    region.put_result(duty.rank, num_results++, hash_result(result));
+    if (duty.sends_results) {
+      answer.clear();
+      answer.value(flights.front().step->id);
+      write_result(result, answer);
+      // Where the engine's process has closed the socket, the next message is its end.
+      (void)socket.send(static_cast<std::uint32_t>(RankMessage::kResult), answer.bytes());
+    }
+    flights.pop_front();
+  };
   const auto sample = [&](const SampleInputs& inputs) {
     runner.sample(flights.back().pending, inputs);
-    while (static_cast<int>(flights.size()) >= duty.depth) {
-      const BatchResult result = runner.collect(std::move(flights.front().pending));
-      region.put_result(duty.rank, num_results++, hash_result(result));
-      if (duty.sends_results) {
-        answer.clear();
-        answer.value(flights.front().step->id);
-        write_result(result, answer);
-        if (!socket.send(static_cast<std::uint32_t>(RankMessage::kResult), answer.bytes())) return;
-      }
-      flights.pop_front();
-    }
+    while (!duty.sends_results && static_cast<int>(flights.size()) >= duty.depth) collect();
   };
   Message message;
   runner.bind_caller();
@@ -143,7 +150,7 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
       in.expect_end();
       check(group < step->dp.size() && hash_step(*step) == step->hash,
             "step {} reached the rank with other contents than it was planned with", step->id);
-      Pending pending = runner.launch(step->dp[group], step->global_tokens);
+      Pending pending = runner.launch(step->dp[group], step->dp);
       if (!runner.is_last_stage()) continue;
       const bool waits = wants_masks(*step);
       flights.push_back({.step = std::move(step), .pending = std::move(pending)});
@@ -155,6 +162,9 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
       check(!flights.empty() && flights.back().step->id == id && group < inputs.size(),
             "step {} is sampled, which was not launched last", id);
       sample(inputs[group]);
+    } else if (message.kind == static_cast<std::uint32_t>(RankMessage::kCollect)) {
+      check(!flights.empty(), "a result was asked for, and no step is in flight");
+      collect();
     } else {
       fail(ErrorKind::kFatal, "a rank was sent a message of kind {}", message.kind);
     }

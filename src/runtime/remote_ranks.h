@@ -4,6 +4,7 @@
 //   RemoteRanks others(std::move(processes));   // the first rank's process
 //   others.launch(step);
 //   others.sample(step.id, inputs);
+//   others.ask_results();
 //   BatchResult result = others.result_of(1, step.id);   // of another group
 //   others.collected(results);                  // compares what the ranks chose
 //
@@ -13,7 +14,7 @@
 // is sampled by a rank as soon as its forward is done.
 //
 // With data-parallel attention consecutive ranks form a group, whose batch they compute. The first
-// of a group sends what they chose (batch/result_message.h).
+// of a group sends what they chose when it is asked (batch/result_message.h).
 //
 // Ranks of a pipeline are counted from the last stage to the first one: the first rank samples, and
 // the others of its stage with it. The ranks of other stages get the steps alone.
@@ -37,7 +38,7 @@
 
 namespace sluice {
 
-enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample, kResult };
+enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample, kCollect, kResult };
 
 class RemoteRanks {
  public:
@@ -53,7 +54,9 @@ class RemoteRanks {
   void greet(int rank, std::span<const std::byte> bytes) { send(rank, RankMessage::kHello, bytes); }
   void launch(const Step& step);
   void sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs);
-  // What group `group`, not the first, chose in the oldest step that was not asked for yet.
+  // Further groups shall send what they chose in the oldest step that was not asked for yet.
+  void ask_results();
+  // What group `group`, not the first, chose in the step that was asked for last.
   BatchResult result_of(int group, std::uint64_t step_id);
   // What each group chose in the oldest step that was not given yet. A rank may be a step behind;
   // its choice is then compared at a later call.

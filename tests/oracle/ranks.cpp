@@ -1,9 +1,10 @@
-// Sums over ranks by kernels that write into each other's memory. The ranks are streams of one GPU:
-// the protocol is the same, and the kernels of all ranks run at once.
+// Sums, gatherings and links of ranks by kernels that write into each other's memory. The ranks are
+// streams of one GPU: the protocol is the same, and the kernels of all ranks run at once.
 #include <algorithm>
 #include <cstring>
 #include <random>
 
+#include "kernels/cuda/ranks/peer_link.h"
 #include "kernels/cuda/ranks/peer_sum.h"
 #include "oracle.h"
 #include "tensor/device.h"
@@ -14,7 +15,8 @@ namespace {
 struct Ranks {
   Ranks(const Context& gpu, int size, std::int64_t slot_floats)
       : stop(Buffer::staging(sizeof(int), gpu.device)) {
-    const cuda::PeerLayout layout{.num_peers = size, .slot_floats = slot_floats};
+    const cuda::PeerLayout layout{
+        .num_peers = size, .sum_vectors = slot_floats / 4, .gather_vectors = slot_floats / 4};
     for (int rank = 0; rank < size; ++rank) {
       streams.emplace_back(gpu.device);
       memories.emplace_back(layout.bytes(), gpu.device);
@@ -35,40 +37,130 @@ struct Ranks {
   std::vector<cuda::PeerSum> sums;
 };
 
+float rounded(float x, DType wire) {
+  if (wire == DType::kF32) return x;
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
 // Rounds of sums of `count` floats without a wait between them, compared with the sum in rank
-// order, bit for bit.
-std::string sum_rounds(Ranks& ranks, std::int64_t count, int rounds, unsigned seed) {
+// order of what was rounded to `wire`, number for number. `adds`: to another tensor.
+std::string sum_rounds(Ranks& ranks, std::int64_t count, int rounds, unsigned seed, DType wire,
+                       bool adds) {
   const std::size_t size = ranks.sums.size();
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> values(-1, 1);
-  std::vector<std::vector<float>> parts(size, std::vector<float>(static_cast<std::size_t>(count)));
-  for (auto& part : parts) std::ranges::generate(part, [&] { return values(random); });
+  const auto vector = [&] { return std::vector<float>(static_cast<std::size_t>(count)); };
+  std::vector<std::vector<float>> parts(size, vector());
+  // Some are 0, which does not travel as it is.
+  for (auto& part : parts)
+    std::ranges::generate(part, [&] { return random() % 5 == 0 ? 0.0f : values(random); });
   std::vector<std::vector<float>> wanted = parts;
+  std::vector<float> streams = vector();
   for (int round = 0; round < rounds; ++round) {
-    std::vector<float> total = wanted[0];
-    for (std::size_t rank = 1; rank < size; ++rank)
-      for (std::size_t i = 0; i < total.size(); ++i) total[i] += wanted[rank][i];
-    std::ranges::fill(wanted, total);
+    std::vector<float> total = vector();
+    for (std::size_t rank = 0; rank < size; ++rank)
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += rounded(wanted[rank][i], wire);
+    for (std::size_t i = 0; i < total.size(); ++i) streams[i] += total[i];
+    if (!adds) std::ranges::fill(wanted, total);
   }
-  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(float));
+  std::vector<Buffer> targets;
   for (std::size_t rank = 0; rank < size; ++rank) {
     copy(ranks.streams[rank], Tensor::dense(parts[rank].data(), DType::kF32, {count}),
          ranks.vectors[rank].tensor(DType::kF32, {count}));
+    targets.emplace_back(count * static_cast<std::int64_t>(sizeof(float)),
+                         ranks.vectors[rank].device());
   }
   for (int round = 0; round < rounds; ++round)
     for (std::size_t rank = 0; rank < size; ++rank)
       cuda::sum_over_peers(ranks.sums[rank], ranks.vectors[rank].tensor(DType::kF32, {count}),
+                           adds ? targets[rank].tensor(DType::kF32, {count}) : Tensor{}, wire,
                            ranks.streams[rank]);
   for (std::size_t rank = 0; rank < size; ++rank) {
-    std::vector<float> got(static_cast<std::size_t>(count));
-    copy(ranks.streams[rank], ranks.vectors[rank].tensor(DType::kF32, {count}),
+    std::vector<float> got = vector();
+    copy(ranks.streams[rank], (adds ? targets : ranks.vectors)[rank].tensor(DType::kF32, {count}),
          Tensor::dense(got.data(), DType::kF32, {count}));
     ranks.streams[rank].synchronize();
-    if (std::memcmp(got.data(), wanted[rank].data(), static_cast<std::size_t>(bytes)) == 0)
-      continue;
-    std::size_t i = 0;
-    while (got[i] == wanted[rank][i]) ++i;
-    return fmt::format("element {} of rank {} is {}, not {}", i, rank, got[i], wanted[rank][i]);
+    const std::vector<float>& right = adds ? streams : wanted[rank];
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (got[i] != right[i])
+        return fmt::format("element {} of rank {} is {}, not {}", i, rank, got[i], right[i]);
+  }
+  return "";
+}
+
+// Rounds of gatherings of `count` floats, whose last result is compared.
+std::string gather_rounds(Ranks& ranks, std::int64_t count, int rounds, unsigned seed) {
+  const std::size_t size = ranks.sums.size();
+  std::mt19937 random(seed);
+  const std::int64_t total = count * static_cast<std::int64_t>(size);
+  std::vector<std::uint32_t> wanted(static_cast<std::size_t>(total));
+  std::ranges::generate(wanted, [&] { return random() % 3 == 0 ? 0 : random(); });
+  std::vector<Buffer> results;
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    copy(ranks.streams[rank],
+         Tensor::dense(wanted.data() + static_cast<std::int64_t>(rank) * count, DType::kI32,
+                       {count}),
+         ranks.vectors[rank].tensor(DType::kI32, {count}));
+    results.emplace_back(total * 4, ranks.vectors[rank].device());
+  }
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t rank = 0; rank < size; ++rank)
+      cuda::gather_over_peers(ranks.sums[rank], ranks.vectors[rank].tensor(DType::kI32, {count}),
+                              results[rank].tensor(DType::kI32, {total}), ranks.streams[rank]);
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    std::vector<std::uint32_t> got(static_cast<std::size_t>(total));
+    copy(ranks.streams[rank], results[rank].tensor(DType::kI32, {total}),
+         Tensor::dense(got.data(), DType::kI32, {total}));
+    ranks.streams[rank].synchronize();
+    if (got != wanted) return fmt::format("rank {} gathered other bytes", rank);
+  }
+  return "";
+}
+
+// Pieces of several sizes run ahead of their receiver, around the ring.
+std::string link_pieces(const Context& gpu, const std::vector<std::int64_t>& sizes) {
+  const Buffer stop = Buffer::staging(sizeof(int), gpu.device);
+  const Buffer sender(cuda::PeerLinkMemory::bytes(), gpu.device),
+      receiver(cuda::PeerLinkMemory::bytes(), gpu.device);
+  const cuda::PeerLinkMemory from{static_cast<std::byte*>(sender.data())},
+      to{static_cast<std::byte*>(receiver.data())};
+  Stream sends(gpu.device), receives(gpu.device);
+  std::mt19937 random(7);
+  std::vector<Buffer> sources, places;
+  std::vector<std::vector<std::uint32_t>> wanted;
+  for (const std::int64_t size : sizes) {
+    std::vector<std::uint32_t>& words = wanted.emplace_back(static_cast<std::size_t>(size / 4));
+    std::ranges::generate(words, random);
+    sources.emplace_back(size, gpu.device);
+    places.emplace_back(size, gpu.device);
+    copy(sends, Tensor::dense(words.data(), DType::kI32, {size / 4}),
+         sources.back().tensor(DType::kI32, {size / 4}));
+  }
+  const int* const stopped = static_cast<const int*>(stop.data());
+  const auto send = [&](std::size_t i) {
+    cuda::send_piece(from, to, sources[i].tensor(DType::kI32, {sizes[i] / 4}),
+                     static_cast<std::uint32_t>(i) + 1, stopped, sends);
+  };
+  const auto receive = [&](std::size_t i) {
+    cuda::receive_piece(to, from, places[i].tensor(DType::kI32, {sizes[i] / 4}),
+                        static_cast<std::uint32_t>(i) + 1, stopped, receives);
+  };
+  // A kernel is loaded when it is first launched, and that would wait for one that waits.
+  send(0);
+  receive(0);
+  receives.synchronize();
+  for (std::size_t i = 1; i < sizes.size(); ++i) send(i);
+  for (std::size_t i = 1; i < sizes.size(); ++i) receive(i);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::vector<std::uint32_t> got(wanted[i].size());
+    copy(receives, places[i].tensor(DType::kI32, {sizes[i] / 4}),
+         Tensor::dense(got.data(), DType::kI32, {sizes[i] / 4}));
+    receives.synchronize();
+    if (got != wanted[i]) return fmt::format("piece {} of {} bytes has other bytes", i, sizes[i]);
   }
   return "";
 }
@@ -85,12 +177,22 @@ void check_ranks(Bench& bench) {
     unsigned seed = 0;
     // Sizes take turns, so that the CTAs of one sum are others than those of the next.
     for (const std::int64_t count :
-         {4, 4096, 2052, 64 * 4096, 8, 7 * 5120, 6144, 33 * 4096, 4096}) {
+         {8, 4096, 2056, 64 * 4096, 16, 7 * 5120, 6144, 33 * 4096, 4096}) {
       if (size > 2 && count * size > kFloatsOfAllRanks) continue;
-      bench.expect("peer_sum", fmt::format("{} ranks, {} floats", size, count),
-                   sum_rounds(ranks, count, 24, ++seed));
+      for (const DType wire : {DType::kF32, DType::kBF16})
+        for (const bool adds : {false, true})
+          bench.expect("peer_sum",
+                       fmt::format("{} ranks, {} floats as {}{}", size, count, dtype_name(wire),
+                                   adds ? ", added" : ""),
+                       sum_rounds(ranks, count, 24, ++seed, wire, adds));
+      bench.expect("peer_gather", fmt::format("{} ranks, {} floats", size, count),
+                   gather_rounds(ranks, count, 24, ++seed));
     }
   }
+  bench.expect("peer_link", "20 pieces",
+               link_pieces(bench.gpu, {16384,   4,  20,      8 << 20, 4096,  8 << 20, 8 << 20,
+                                       8 << 20, 12, 1 << 20, 100,     65536, 65540,   4,
+                                       4,       4,  16,      32,      8,     4096}));
 }
 
 }  // namespace sluice::oracle

@@ -1,89 +1,57 @@
 #include "distributed/peer/peer_communicator.h"
 
-#include <chrono>
+#include <algorithm>
 #include <cstdint>
 
 #include "base/build.h"
-#include "tensor/cuda_peers.h"
 #include "tensor/device.h"
+#include "tensor/format.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::int64_t kVectorBytes = 16;
+// The longest part of a sum, as it travels: two ranks send as much in one shot as in two. More
+// ranks send more, so their longer sums are NCCL's.
+constexpr std::int64_t kSlotOfTwo = std::int64_t{32} << 20, kSlotOfFour = 1 << 20,
+                       kSlotOfMore = 512 << 10;
+constexpr std::int64_t kGatherSlot = 1 << 20;
 
-// What a rank tells the others.
-struct Offer {
-  cuda::MemoryName memory{};
-  std::uint8_t can_name = 0;
-};
+std::int64_t slot_bytes(int size) {
+  return size == 2 ? kSlotOfTwo : size <= 4 ? kSlotOfFour : kSlotOfMore;
+}
 
-Tensor bytes_of(void* data, std::int64_t count) {
-  return Tensor::dense(data, DType::kU8, {count});
+bool is_aligned(const Tensor& x) {
+  return x.dense() && x.device.kind == DeviceKind::kCuda && x.bytes() > 0 &&
+         x.bytes() % kVectorBytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(x.data) % kVectorBytes == 0;
+}
+
+// Elements [first, first + count) of dense x, in a row.
+Tensor part_of(const Tensor& x, std::int64_t first, std::int64_t count) {
+  if (!x.defined()) return x;
+  return Tensor::dense(static_cast<float*>(x.data) + first, DType::kF32, {count}, x.device);
 }
 
 }  // namespace
 
-// Two ranks send as much in one shot as in two. More ranks send more, so longer sums are NCCL's.
-std::int64_t peer_sum_limit(int size) {
-  if (size < 2 || size > cuda::kMaxPeers) return 0;
-  return size == 2 ? 8 << 20 : size <= 4 ? 1 << 20 : 512 << 10;
-}
-
 PeerCommunicator::PeerCommunicator(SharedMemoryCommunicator& host, NcclCommunicator& nccl,
-                                   Device device)
-    : host_(host), nccl_(nccl) {
-  connect(device);
-  if (refusal_.empty()) watcher_ = std::thread([this] { watch(); });
-}
-
-PeerCommunicator::~PeerCommunicator() {
-  stopping_ = true;
-  if (watcher_.joinable()) watcher_.join();
-  if constexpr (kHasCuda) {
-    for (int peer = 0; peer < size(); ++peer)
-      if (peer < cuda::kMaxPeers && peer != rank()) cuda::close_memory(sum_.memory[peer]);
+                                   Device device, const PeerSumOptions& options)
+    : nccl_(nccl), options_(options) {
+  if (size() < 2 || size() > cuda::kMaxPeers) {
+    refusal_ = fmt::format("kernels sum over 2 to {} ranks, not {}", cuda::kMaxPeers, size());
+    return;
   }
-}
-
-void PeerCommunicator::connect(Device device) {
-  if constexpr (kHasCuda) {
-    const std::int64_t limit = peer_sum_limit(size());
-    if (limit == 0) {
-      refusal_ = fmt::format("kernels sum over 2 to {} ranks, not {}", cuda::kMaxPeers, size());
-      return;
-    }
-    sum_.layout = {.num_peers = size(),
-                   .slot_floats = limit / static_cast<std::int64_t>(sizeof(float))};
-    sum_.rank = rank();
-    sum_.sm = device_info(device).sm;
-    memory_ = Buffer(sum_.layout.bytes(), device);
-    stop_ = Buffer::staging(sizeof(int), device);
-    sum_.stop = static_cast<const int*>(stop_.data());
-    Offer own;
-    own.can_name = cuda::name_memory(memory_.data(), own.memory) ? 1 : 0;
-    std::vector<Offer> offers(static_cast<std::size_t>(size()));
-    host_.all_gather(bytes_of(&own, sizeof own),
-                     bytes_of(offers.data(), static_cast<std::int64_t>(sizeof own) * size()));
-    std::int32_t reached = 1;
-    for (int peer = 0; peer < size(); ++peer) {
-      const Offer& offer = offers[static_cast<std::size_t>(peer)];
-      void* memory = memory_.data();
-      if (peer != rank()) memory = offer.can_name != 0 ? cuda::open_memory(offer.memory) : nullptr;
-      sum_.memory[peer] = static_cast<std::byte*>(memory);
-      if (memory == nullptr) reached = 0;
-    }
-    // A rank that reaches all others is of no use alone. The gathering is also the barrier behind
-    // which all memory is open.
-    std::vector<std::int32_t> all(static_cast<std::size_t>(size()));
-    host_.all_gather(bytes_of(&reached, sizeof reached),
-                     bytes_of(all.data(), static_cast<std::int64_t>(sizeof reached) * size()));
-    for (std::size_t peer = 0; peer < all.size() && refusal_.empty(); ++peer)
-      if (all[peer] == 0)
-        refusal_ = fmt::format("the GPU of rank {} does not reach the memory of all others", peer);
-  } else {
-    refusal_ = fmt::format("this build has no kernels for {}", describe(device));
-  }
+  sum_.layout = {.num_peers = size(),
+                 .sum_vectors = slot_bytes(size()) / kVectorBytes,
+                 .gather_vectors = kGatherSlot / kVectorBytes};
+  sum_.rank = rank();
+  sum_.sm = device_info(device).sm;
+  memory_.emplace(host, sum_.layout.bytes(), device);
+  refusal_ = memory_->refusal();
+  if (!refusal_.empty()) return;
+  sum_.stop = memory_->stop();
+  for (int peer = 0; peer < size(); ++peer) sum_.memory[peer] = memory_->of(peer);
 }
 
 void PeerCommunicator::bind(const Stream& stream) {
@@ -91,25 +59,42 @@ void PeerCommunicator::bind(const Stream& stream) {
   nccl_.bind(stream);
 }
 
-bool PeerCommunicator::takes(const Tensor& x) const {
-  return refusal_.empty() && x.device.kind == DeviceKind::kCuda && x.dtype == DType::kF32 &&
-         x.dense() && x.numel() > 0 && x.numel() % 4 == 0 && x.numel() <= sum_.layout.slot_floats &&
-         reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+bool PeerCommunicator::sums(const Tensor& x) const {
+  return refusal_.empty() && x.dtype == DType::kF32 && is_aligned(x) && x.numel() % 8 == 0 &&
+         (size() == 2 || options_.any_length ||
+          x.numel() * dtype_size(options_.wire) <= slot_bytes(size()));
+}
+
+void PeerCommunicator::sum(const Tensor& x, const Tensor& to) {
+  check(stream_ != nullptr, "a sum of GPUs without a stream");
+  const std::int64_t most = slot_bytes(size()) / dtype_size(options_.wire);
+  for (std::int64_t first = 0; first < x.numel(); first += most) {
+    const std::int64_t count = std::min(most, x.numel() - first);
+    if constexpr (kHasCuda)
+      cuda::sum_over_peers(sum_, part_of(x, first, count), part_of(to, first, count), options_.wire,
+                           *stream_);
+  }
 }
 
 void PeerCommunicator::all_reduce(const Tensor& x) {
-  if (!takes(x)) return nccl_.all_reduce(x);
-  check(stream_ != nullptr, "a sum of GPUs without a stream");
-  if constexpr (kHasCuda) cuda::sum_over_peers(sum_, x, *stream_);
+  if (!sums(x)) return nccl_.all_reduce(x);
+  sum(x, {});
 }
 
-void PeerCommunicator::watch() {
-  while (!stopping_) {
-    std::this_thread::sleep_for(kLook);
-    if (!host_.has_failed()) continue;
-    __atomic_store_n(static_cast<int*>(stop_.data()), 1, __ATOMIC_RELEASE);
-    return;
-  }
+bool PeerCommunicator::add_sum(const Tensor& x, const Tensor& to) {
+  if (!sums(x) || !is_aligned(to)) return false;
+  check(to.dtype == DType::kF32 && to.numel() == x.numel(), "the sum of {} is added to {}", x, to);
+  sum(x, to);
+  return true;
+}
+
+void PeerCommunicator::all_gather(const Tensor& x, const Tensor& out) {
+  if (!refusal_.empty() || !is_aligned(x) || !is_aligned(out) || x.bytes() > kGatherSlot)
+    return nccl_.all_gather(x, out);
+  check(x.dtype == out.dtype && out.numel() == x.numel() * size(), "all_gather of {} into {}", x,
+        out);
+  check(stream_ != nullptr, "a gathering of GPUs without a stream");
+  if constexpr (kHasCuda) cuda::gather_over_peers(sum_, x, out, *stream_);
 }
 
 }  // namespace sluice

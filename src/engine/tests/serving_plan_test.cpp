@@ -47,9 +47,20 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
       {"deepseek-v2-lite", gpu(), with({{"kv-cache-dtype", "fp8"}}), "kv-cache-dtype",
        "--kv-cache-dtype fp8_e4m3 needs keys and values of heads, and DeepseekV2ForCausalLM caches "
        "one latent for all heads; give auto, bfloat16 or float32"},
-      {"qwen3-8b", gpu(), with({{"pp-size", "2"}}), "pp-size",
-       "--pp-size 2 is refused on GPUs: stages run on CPUs alone; give --tp-size 2 or --device "
-       "cpu"},
+      {"qwen3-8b", gpu(),
+       with({{"tp-size", "4"}, {"deterministic", ""}, {"disable-custom-all-reduce", ""}}),
+       "disable-custom-all-reduce",
+       "--tp-size 4 and --deterministic need the kernels that sum over GPUs: NCCL sums more than "
+       "two ranks in an order that depends on the batch; leave out --disable-custom-all-reduce, or "
+       "give --tp-size 2"},
+      {"qwen3-8b", gpu(),
+       with({{"tp-size", "2"},
+             {"dp-size", "2"},
+             {"enable-dp-attention", ""},
+             {"lazy-cuda-graphs", ""}}),
+       "lazy-cuda-graphs",
+       "--lazy-cuda-graphs and --dp-size 2 exclude each other: all groups record a graph together; "
+       "leave one out"},
       {"qwen3-8b", gpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
        "--kv-cache-dtype int8 is for a CPU; give fp8_e4m3, auto, bfloat16 or float32, or add "
        "--device cpu"},

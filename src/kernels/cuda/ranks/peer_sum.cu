@@ -1,89 +1,209 @@
+#include <cuda_bf16.h>
+
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/ranks/peer_flags.cuh"
 #include "kernels/cuda/ranks/peer_sum.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-// Looks at a flag before the wait looks whether it shall end.
-constexpr int kLooks = 1024;
+// Vectors that a thread sends before it looks for the first of the others.
+constexpr int kAhead = 4;
 
-__device__ void raise_flag(std::uint32_t* flag, std::uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+__device__ bool is_zero(float x) {
+  return __float_as_uint(x) == 0;
+}
+__device__ float not_zero(float x) {
+  return is_zero(x) ? -0.0f : x;
+}
+// +0 means that a word has not come.
+__device__ bool has_come(const float4& v) {
+  return !is_zero(v.x) && !is_zero(v.y) && !is_zero(v.z) && !is_zero(v.w);
 }
 
-__device__ std::uint32_t read_flag(const std::uint32_t* flag) {
-  std::uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value;
-}
-
-// What another GPU wrote: never from the L1 cache.
-__device__ float4 read_slot(const float4* slot) {
-  float4 v;
-  asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "l"(slot)
-               : "memory");
+// The words of a vector may come one by one.
+__device__ float4 await_slot(const float4* slot, const int* stop) {
+  float4 v = read_slot(slot);
+  for (int looks = 0; !has_come(v); ++looks, v = read_slot(slot))
+    if (looks % kLooks == kLooks - 1 && *static_cast<const volatile int*>(stop) != 0) break;
   return v;
 }
 
-__device__ void add(float4& sum, const float4& v) {
-  sum.x += v.x;
-  sum.y += v.y;
-  sum.z += v.z;
-  sum.w += v.w;
+// The numbers of a vector as they travel, and as float32.
+template <class Wire>
+struct Numbers;
+
+template <>
+struct Numbers<float> {
+  static constexpr int kCount = 4;
+  static __device__ float4 pack(const float (&x)[kCount]) {
+    return {not_zero(x[0]), not_zero(x[1]), not_zero(x[2]), not_zero(x[3])};
+  }
+  static __device__ void unpack(const float4& v, float (&x)[kCount]) {
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+  }
+};
+
+template <>
+struct Numbers<Bf16> {
+  static constexpr int kCount = 8;
+  static __device__ float pair(float low, float high) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    // Only the pair +0, +0 is the word 0.
+    return not_zero(__uint_as_float(*reinterpret_cast<const std::uint32_t*>(&both)));
+  }
+  static __device__ float4 pack(const float (&x)[kCount]) {
+    return {pair(x[0], x[1]), pair(x[2], x[3]), pair(x[4], x[5]), pair(x[6], x[7])};
+  }
+  static __device__ void unpack(const float4& v, float (&x)[kCount]) {
+    const float words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t word = __float_as_uint(words[i]);
+      x[2 * i] = __uint_as_float(word << 16);
+      x[2 * i + 1] = __uint_as_float(word & 0xffff0000u);
+    }
+  }
+};
+
+template <int kCount>
+__device__ void load(const float* from, float (&x)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    const float4 v = *reinterpret_cast<const float4*>(from + i);
+    x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+  }
+}
+template <int kCount>
+__device__ void store(const float (&x)[kCount], float* to) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4)
+    *reinterpret_cast<float4*>(to + i) = {x[i], x[i + 1], x[i + 2], x[i + 3]};
 }
 
-// `each`: vectors of 4 floats of one CTA, of `count` in all.
-__global__ void __launch_bounds__(kThreads)
-    sum_peers(PeerSum sum, float4* x, std::int64_t count, std::int64_t each) {
-  begin_dependent();
-  const int num_peers = sum.layout.num_peers, rank = sum.rank;
-  const std::int64_t slot = sum.layout.slot_floats / 4, first = blockIdx.x * each,
-                     last = min(count, first + each);
-  const auto words = [&](int peer) {
-    return reinterpret_cast<std::uint32_t*>(sum.memory[peer] + sum.layout.slots_bytes());
-  };
-  std::uint32_t* const counters = words(rank) + kPeerSumBlocks * kMaxPeers;
-  const std::uint32_t number = *static_cast<volatile std::uint32_t*>(counters) + 1;
-  const std::int64_t set = std::int64_t{number % 2} * num_peers * slot;
+// A rank's memory.
+struct Slots {
+  float4* sums;
+  float4* gatherings;
+  PeerWords* words;
 
+  __device__ Slots(const PeerSum& sum, int rank)
+      : sums(reinterpret_cast<float4*>(sum.memory[rank])),
+        gatherings(sums + sum.layout.sums_vectors()),
+        words(reinterpret_cast<PeerWords*>(sum.memory[rank] + sum.layout.slots_bytes())) {}
+};
+
+// True in one thread of the last CTA to come.
+__device__ bool is_last_to_come(std::uint32_t* ctas) {
+  __syncthreads();
+  if (threadIdx.x != 0 || atomicAdd(ctas, 1) != gridDim.x - 1) return false;
+  *ctas = 0;
+  return true;
+}
+
+// `each`: vectors of one CTA, of `count` in all.
+template <class Wire>
+__global__ void __launch_bounds__(kThreads, 2)
+    sum_peers(PeerSum sum, float* x, float* to, std::int64_t count, std::int64_t each) {
+  begin_dependent();
+  using Vector = Numbers<Wire>;
+  const PeerLayout layout = sum.layout;
+  const int num_peers = layout.num_peers, rank = sum.rank;
+  const Slots own(sum, rank);
+  const std::uint32_t number = *static_cast<volatile std::uint32_t*>(&own.words->num_sums);
+  const std::int64_t slot = layout.sum_vectors, set = (num_peers - 1) * slot,
+                     at = number % kSumSets * set, first = blockIdx.x * each,
+                     last = min(count, first + each);
+
+  const auto send = [&](std::int64_t i) {
+    float mine[Vector::kCount];
+    load(x + i * Vector::kCount, mine);
+    const float4 vector = Vector::pack(mine);
+    for (int step = 1; step < num_peers; ++step) {
+      const int peer = (rank + step) % num_peers;
+      write_slot(Slots(sum, peer).sums + at + layout.slot_of(rank, peer) * slot + i, vector);
+    }
+  };
+  const auto receive = [&](std::int64_t i) {
+    float mine[Vector::kCount], total[Vector::kCount], other[Vector::kCount];
+    load(x + i * Vector::kCount, mine);
+    Vector::unpack(Vector::pack(mine), mine);  // rounded as the others see it
+    for (int peer = 0; peer < num_peers; ++peer) {
+      if (peer != rank)
+        Vector::unpack(await_slot(own.sums + at + layout.slot_of(peer, rank) * slot + i, sum.stop),
+                       other);
+#pragma unroll
+      for (int j = 0; j < Vector::kCount; ++j) {
+        const float part = peer == rank ? mine[j] : other[j];
+        total[j] = peer == 0 ? part : total[j] + part;
+      }
+    }
+    if (to != nullptr) {
+      load(to + i * Vector::kCount, other);
+#pragma unroll
+      for (int j = 0; j < Vector::kCount; ++j) total[j] += other[j];
+    }
+    store(total, (to != nullptr ? to : x) + i * Vector::kCount);
+  };
+
+  std::int64_t next = first + threadIdx.x;  // to send
+  for (int i = 0; i < kAhead && next < last; ++i, next += kThreads) send(next);
+  // While they are on their way: the set of the sum before is for the sum after the next one.
+  const std::int64_t last_count = own.words->last_vectors,
+                     step = std::int64_t{gridDim.x} * kThreads;
+  float4* const before = own.sums + (number + kSumSets - 1) % kSumSets * set;
+  for (int other = 0; other < num_peers - 1; ++other)
+    for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < last_count;
+         i += step)
+      before[other * slot + i] = {};
+  for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads, next += kThreads) {
+    if (next < last) send(next);
+    receive(i);
+  }
+  if (is_last_to_come(&own.words->summing_ctas)) {
+    own.words->num_sums = number + 1;
+    own.words->last_vectors = static_cast<std::uint32_t>(count);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 2)
+    gather_peers(PeerSum sum, const float4* x, float4* out, std::int64_t count, std::int64_t each) {
+  begin_dependent();
+  const PeerLayout layout = sum.layout;
+  const int num_peers = layout.num_peers, rank = sum.rank;
+  const Slots own(sum, rank);
+  const std::uint32_t number = *static_cast<volatile std::uint32_t*>(&own.words->num_gathered) + 1;
+  const std::int64_t slot = layout.gather_vectors,
+                     at = number % kGatherSets * (num_peers - 1) * slot, first = blockIdx.x * each,
+                     last = min(count, first + each);
   for (int step = 1; step < num_peers; ++step) {
     const int peer = (rank + step) % num_peers;
-    float4* to = reinterpret_cast<float4*>(sum.memory[peer]) + set + rank * slot;
+    float4* const to = Slots(sum, peer).gatherings + at + layout.slot_of(rank, peer) * slot;
     for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads) to[i] = x[i];
   }
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < num_peers && peer != rank) {
     __threadfence_system();
-    raise_flag(words(peer) + blockIdx.x * kMaxPeers + rank, number);
-    const std::uint32_t* flag = words(rank) + blockIdx.x * kMaxPeers + peer;
-    for (int looks = 0; static_cast<std::int32_t>(read_flag(flag) - number) < 0; ++looks)
-      if (looks % kLooks == kLooks - 1 && *static_cast<const volatile int*>(sum.stop) != 0) break;
+    raise_flag(&Slots(sum, peer).words->flags[blockIdx.x][rank], number);
+    wait_for_flag(&own.words->flags[blockIdx.x][peer], number, sum.stop);
   }
   __syncthreads();
-  const float4* const received = reinterpret_cast<const float4*>(sum.memory[rank]) + set;
-  for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads) {
-    const float4 own = x[i];
-    float4 total = rank == 0 ? own : read_slot(received + i);
-    for (int other = 1; other < num_peers; ++other)
-      add(total, other == rank ? own : read_slot(received + other * slot + i));
-    x[i] = total;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(counters + 1, 1) == gridDim.x - 1) {
-    counters[1] = 0;
-    counters[0] = number;
-  }
+  for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads)
+    for (int other = 0; other < num_peers; ++other)
+      out[other * count + i] =
+          other == rank ? x[i]
+                        : read_slot(own.gatherings + at + layout.slot_of(other, rank) * slot + i);
+  if (is_last_to_come(&own.words->gathering_ctas)) own.words->num_gathered = number;
 }
 
-}  // namespace
-
-void sum_over_peers(const PeerSum& sum, const Tensor& x, const Stream& stream) {
-  const std::int64_t vectors = x.numel() / 4, blocks = peer_sum_blocks(x.numel());
+// Launches a kernel above for `vectors` of each rank.
+template <class Kernel, class... Pointers>
+void launch(Kernel kernel, const PeerSum& sum, std::int64_t vectors, int max_blocks,
+            const Stream& stream, Pointers... pointers) {
+  const std::int64_t blocks = peer_sum_blocks(vectors, max_blocks);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(kThreads);
@@ -93,9 +213,24 @@ void sum_over_peers(const PeerSum& sum, const Tensor& x, const Stream& stream) {
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
   config.numAttrs = sum.sm >= 90 ? 1 : 0;  // see kernels/cuda/common/launch.cuh
-  cudaLaunchKernelEx(&config, sum_peers, sum, static_cast<float4*>(x.data), vectors,
-                     (vectors + blocks - 1) / blocks);
+  cudaLaunchKernelEx(&config, kernel, sum, pointers..., vectors, (vectors + blocks - 1) / blocks);
+}
+
+}  // namespace
+
+void sum_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& to, DType wire,
+                    const Stream& stream) {
+  launch(wire == DType::kBF16 ? sum_peers<Bf16> : sum_peers<float>, sum,
+         x.numel() / numbers_of_vector(wire), kSumBlocks, stream, static_cast<float*>(x.data),
+         static_cast<float*>(to.data));
   check_launch("sum over peers");
+}
+
+void gather_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& out,
+                       const Stream& stream) {
+  launch(gather_peers, sum, x.bytes() / 16, kGatherBlocks, stream,
+         static_cast<const float4*>(x.data), static_cast<float4*>(out.data));
+  check_launch("gather over peers");
 }
 
 }  // namespace sluice::cuda

@@ -1,10 +1,14 @@
-// The sum over ranks whose GPUs write into each other's memory: one kernel, no copy engine.
+// Sums and gatherings of ranks whose GPUs write into each other's memory: one kernel, no copy
+// engine, in one shot: a vector crosses each link once.
 //
-// Every rank writes its vector into a slot of its own at each other rank, raises a flag there,
-// waits for the flags of the others, and adds what it received, in rank order. A vector crosses
-// each link once ("one-shot"; the two-shot form sends less where there are more than two ranks).
-// Two sets of slots take turns. A rank that fills a set for the second time has seen the flags of
-// the sum between, which the others raise only when they have read the first.
+// A sum: every rank writes its vector into a slot of its own at each other rank, and adds what it
+// received, in rank order. The data are their own flags, as in TensorRT-LLM's "Lamport" kernels: a
+// word of 0 has not come yet, and a value of +0 is sent as -0. Three sets of slots take turns. A
+// sum clears the set of the one before, which all ranks have left when they fill it again.
+//
+// A gathering keeps what it received. Its data may be any bytes, so each CTA raises a flag behind
+// them. Two sets of slots take turns. A rank that fills a set for the second time has seen the
+// flags between, which the others raise only when they have read the first.
 #pragma once
 
 #include <cstddef>
@@ -16,22 +20,35 @@
 namespace sluice::cuda {
 
 inline constexpr int kMaxPeers = 8;
-inline constexpr int kPeerSumBlocks = 64;  // CTAs of one sum at most; each has flags of its own
+inline constexpr int kGatherBlocks = 64;  // CTAs of a gathering at most
+inline constexpr int kSumBlocks = 128;    // CTAs of a sum at most
+inline constexpr int kSumSets = 3;
+inline constexpr int kGatherSets = 2;
 
-// The memory of one rank that takes part, zeroed before the first sum:
-//   float [2 sets][peers][slot_floats], then the flags and counters.
+// The words behind the slots.
+struct PeerWords {
+  std::uint32_t flags[kGatherBlocks][kMaxPeers];  // of gatherings: by CTA, and rank that raises it
+  std::uint32_t num_gathered, gathering_ctas;     // gatherings that are over, CTAs of one that are
+  std::uint32_t num_sums, summing_ctas;
+  std::uint32_t last_vectors;  // of the last sum
+};
+
+// The memory of one rank that takes part, zeroed before the first kernel: slots of the others for
+// sums [sets][others], the same for gatherings, then PeerWords. Sizes in vectors of 16 bytes.
 struct PeerLayout {
   int num_peers = 0;
-  std::int64_t slot_floats = 0;  // the longest vector; a multiple of 4
+  std::int64_t sum_vectors = 0;     // of a slot
+  std::int64_t gather_vectors = 0;  // of a slot
 
+  constexpr std::int64_t sums_vectors() const { return kSumSets * (num_peers - 1) * sum_vectors; }
   constexpr std::int64_t slots_bytes() const {
-    return 2 * num_peers * slot_floats * static_cast<std::int64_t>(sizeof(float));
+    return 16 * (sums_vectors() + kGatherSets * (num_peers - 1) * gather_vectors);
   }
-  // A word for each CTA and rank that raises it; then the number of sums, and a count of CTAs.
   constexpr std::int64_t bytes() const {
-    return slots_bytes() +
-           (kPeerSumBlocks * kMaxPeers + 2) * static_cast<std::int64_t>(sizeof(std::uint32_t));
+    return slots_bytes() + static_cast<std::int64_t>(sizeof(PeerWords));
   }
+  // Which slot of `to` is that of rank `from`.
+  constexpr int slot_of(int from, int to) const { return (from - to + num_peers) % num_peers - 1; }
 };
 
 struct PeerSum {
@@ -43,11 +60,24 @@ struct PeerSum {
   const int* stop = nullptr;
 };
 
-// CTAs for a vector of `count` floats.
-int peer_sum_blocks(std::int64_t count);
+// CTAs for `vectors` of 16 bytes.
+int peer_sum_blocks(std::int64_t vectors, int most);
 
-// x := the sum over the ranks. x: dense float32 on the GPU, 16-byte aligned, a multiple of 4
-// elements, at most slot_floats. Every rank gives the same shape. Error{kFatal}: the launch failed.
-void sum_over_peers(const PeerSum& sum, const Tensor& x, const Stream& stream);
+// Numbers of a vector of 16 bytes on its way.
+inline std::int64_t numbers_of_vector(DType wire) {
+  return 16 / dtype_size(wire);
+}
+
+// The sum over the ranks of x, as float32 of numbers that were rounded to `wire` (float32 or
+// bfloat16), in rank order. It is added to `to`; where that is undefined, it takes x's place. x,
+// to: dense float32 on the GPU, 16-byte aligned, of one size: a multiple of 8 elements, at most the
+// numbers of a slot. Every rank gives the same shape. A sum of zeros may be -0. Error{kFatal}: the
+// launch failed.
+void sum_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& to, DType wire,
+                    const Stream& stream);
+// out := the x of every rank, in rank order. x, out: dense, on the GPU, 16-byte aligned; x has a
+// multiple of 16 bytes, at most those of a slot. Error{kFatal}: the launch failed.
+void gather_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& out,
+                       const Stream& stream);
 
 }  // namespace sluice::cuda

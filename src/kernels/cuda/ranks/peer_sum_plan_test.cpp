@@ -1,22 +1,34 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "kernels/cuda/ranks/peer_sum.h"
 
 namespace sluice::cuda {
 namespace {
 
-TEST(PeerSumPlan, BlocksGrowWithTheVectorUpToTheFlags) {
-  EXPECT_EQ(peer_sum_blocks(4), 1);
-  EXPECT_EQ(peer_sum_blocks(2048), 1);
-  EXPECT_EQ(peer_sum_blocks(2052), 2);
-  EXPECT_EQ(peer_sum_blocks(64 * 4096), kPeerSumBlocks);
-  EXPECT_EQ(peer_sum_blocks(std::int64_t{1} << 40), kPeerSumBlocks);
+TEST(PeerSumPlan, BlocksGrowWithTheVectorUpToTheMost) {
+  EXPECT_EQ(peer_sum_blocks(1, kSumBlocks), 1);
+  EXPECT_EQ(peer_sum_blocks(512, kSumBlocks), 1);
+  EXPECT_EQ(peer_sum_blocks(513, kSumBlocks), 2);
+  EXPECT_EQ(peer_sum_blocks(64 * 512, kGatherBlocks), kGatherBlocks);
+  EXPECT_EQ(peer_sum_blocks(std::int64_t{1} << 40, kSumBlocks), kSumBlocks);
 }
 
-TEST(PeerSumPlan, TheLayoutHoldsTwoSetsAndTheFlags) {
-  const PeerLayout layout{.num_peers = 3, .slot_floats = 8};
-  EXPECT_EQ(layout.slots_bytes(), 2 * 3 * 8 * 4);
-  EXPECT_EQ(layout.bytes() - layout.slots_bytes(), (kPeerSumBlocks * kMaxPeers + 2) * 4);
+TEST(PeerSumPlan, TheLayoutHoldsTheSetsAndTheWords) {
+  const PeerLayout layout{.num_peers = 3, .sum_vectors = 8, .gather_vectors = 4};
+  EXPECT_EQ(layout.slots_bytes(), 16 * (3 * 2 * 8 + 2 * 2 * 4));
+  EXPECT_EQ(layout.bytes() - layout.slots_bytes(), (kGatherBlocks * kMaxPeers + 5) * 4);
+}
+
+TEST(PeerSumPlan, EachOtherRankHasASlotOfItsOwn) {
+  const PeerLayout layout{.num_peers = 4, .sum_vectors = 1, .gather_vectors = 1};
+  for (int to = 0; to < 4; ++to) {
+    std::set<int> slots;
+    for (int from = 0; from < 4; ++from)
+      if (from != to) slots.insert(layout.slot_of(from, to));
+    EXPECT_EQ(slots, (std::set{0, 1, 2}));
+  }
 }
 
 }  // namespace
