@@ -258,7 +258,8 @@ TEST(Responses, CallsSayTheNamespaceOfTheirTool) {
   const std::string tools =
       R"("tools": [{"type": "namespace", "name": "mcp__t", "description": "Timers.", "tools": [)"
       R"({"type": "function", "name": "start"}, {"type": "custom", "name": "run"}]}, )"
-      R"({"type": "namespace", "name": "other", "tools": [{"type": "function", "name": "start"}]}])";
+      R"({"type": "namespace", "name": "other", )"
+      R"("tools": [{"type": "function", "name": "start"}]}])";
   const std::string fields = std::string(kNoThoughts) + ", " + tools;
   const auto answer_to = [&](const std::string& call) {
     server.engine->set_script(tokens_of(server, "<tool_call>" + call + "\n</tool_call>"));
