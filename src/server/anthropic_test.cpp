@@ -410,10 +410,15 @@ TEST(Messages, FieldsWithoutEffectAreNamed) {
   const ClientReply reply = server.call(
       "POST", kMessages,
       request(R"("metadata": {"user_id": "me"}, "no_such": 1, "system": [{"type": "text", )"
-              R"("text": "a", "cache_control": {"type": "ephemeral"}}])"));
+              R"("text": "a", "cache_control": {"type": "ephemeral"}}], "context_management": )"
+              R"({"edits": [{"type": "clear_thinking_20251015", "keep": "all", "no": 1}]})",
+              R"([{"role": "user", "content": "a", "mood": 1}, {"role": "assistant", "content": )"
+              R"([{"type": "thinking", "thinking": "b", "depth": 1}]}, )"
+              R"({"role": "user", "content": "c"}])"));
   ASSERT_EQ(reply.status, 200) << reply.body;
   const std::string names = reply.headers.at("x-ignored-fields");
-  for (const char* name : {"metadata", "no_such", "cache_control"})
+  for (const char* name : {"metadata", "no_such", "cache_control", "context_management.edits.no",
+                           "messages.mood", "messages.content.depth"})
     EXPECT_NE(names.find(name), std::string::npos) << names;
 }
 

@@ -469,5 +469,21 @@ TEST(Responses, FaultsNameTheValue) {
   server.expect_healthy();
 }
 
+TEST(Responses, KeysThatNobodyReadsAreNamed) {
+  TestServer server;
+  const ClientReply reply = server.call(
+      "POST", kResponses,
+      request(R"("tools": [{"type": "function", "name": "f", "parametres": {}, "defer_loading": )"
+              R"(true}, {"type": "custom", "name": "g", "text": 1}, {"type": "namespace", "name": )"
+              R"("n", "tools": [], "version": 1}])",
+              R"([{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", )"
+              R"("text": "a", "depth": 1}]}, {"role": "user", "content": "b", "mood": 1}])"));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const std::string names = reply.headers.at("x-ignored-fields");
+  for (const char* name : {"tools.parametres", "tools.defer_loading", "tools.text", "tools.version",
+                           "input.content.depth", "input.mood"})
+    EXPECT_NE(names.find(name), std::string::npos) << names;
+}
+
 }  // namespace
 }  // namespace sluice

@@ -22,10 +22,13 @@ void note_block(const Json& block, std::span<const std::string_view> known,
 }
 
 // A document whose source is text.
-Result<std::string> document_text(const Json& block, const std::string& path) {
+Result<std::string> document_text(const Json& block, const std::string& path,
+                                  std::vector<std::string>& ignored) {
   const Json& source = member_or_null(block, "source");
   if (!source.is_object()) return missing_field(path + ".source");
   if (member_or_null(source, "type") != "text") return unsupported(path + ".source.type", kText);
+  static constexpr std::string_view kKnown[] = {"type", "media_type", "data"};
+  note_unknown(source, kKnown, "messages.content.source.", ignored);
   Result<std::string> data = block_string(source, "data", path + ".source");
   if (!data) return data;
   std::string text;
@@ -47,7 +50,7 @@ Result<std::string> input_text(const Json& block, const std::string& type, const
   if (type == "document") {
     static constexpr std::string_view kKnown[] = {"source", "title", "context"};
     note_block(block, kKnown, ignored);
-    return document_text(block, path);
+    return document_text(block, path, ignored);
   }
   if (type == "image") return unsupported(path + ".type", kText);
   return invalid_value(path + ".type",
@@ -71,10 +74,14 @@ Result<Json> text_parts(const Json& content, const std::string& path, Place plac
     Result<std::string> type = block_type(content[i], block_path);
     if (!type) return type.fault();
     if (place == Place::kSystemMessage && (*type == "tool_addition" || *type == "tool_removal")) {
+      static constexpr std::string_view kChange[] = {"tool"};
+      note_block(content[i], kChange, out.ignored);
       if (auto fault = read_tool_change(content[i], *type, block_path, out)) return *fault;
       continue;
     }
     const bool is_reference = place == Place::kResult && *type == "tool_reference";
+    static constexpr std::string_view kReference[] = {"tool_name"};
+    if (is_reference) note_block(content[i], kReference, out.ignored);
     Result<std::string> text = is_reference
                                    ? read_tool_reference(content[i], block_path, out)
                                    : input_text(content[i], *type, block_path, out.ignored);
@@ -198,6 +205,8 @@ class MessageReader {
     if (!type) return type.fault();
     if (*type == "redacted_thinking") return std::nullopt;  // encrypted: nothing to read
     if (*type == "thinking") {
+      static constexpr std::string_view kKnown[] = {"thinking", "signature"};
+      note_block(block, kKnown, out_.ignored);
       Result<std::string> text = block_string(block, "thinking", path);
       if (!text) return text.fault();
       if (!thoughts.empty() && !text->empty()) thoughts += '\n';
@@ -265,6 +274,8 @@ std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& 
     const Json& content = member_or_null(message, "content");
     if (role.is_null()) return missing_field(path + ".role");
     if (content.is_null()) return missing_field(path + ".content");
+    static constexpr std::string_view kKnown[] = {"role", "content"};
+    note_unknown(message, kKnown, "messages.", out.ignored);
     std::optional<Fault> fault;
     if (role == "user") {
       fault = reader.add_user(content, path);

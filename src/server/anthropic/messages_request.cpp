@@ -131,6 +131,8 @@ std::optional<Fault> read_edits(const Json& management, MessagesRequest& out) {
   for (std::size_t i = 0; i < edits.size(); ++i) {
     const std::string path = fmt::format("context_management.edits.{}", i);
     if (!edits[i].is_object()) return wrong_type(path, "an object", json_type_name(edits[i]));
+    static constexpr std::string_view kEdit[] = {"type", "keep"};
+    note_unknown(edits[i], kEdit, "context_management.edits.", out.ignored);
     const Json& type = member_or_null(edits[i], "type");
     if (type.is_null()) return missing_field(path + ".type");
     if (type != "clear_thinking_20251015")

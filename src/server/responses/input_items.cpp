@@ -212,7 +212,14 @@ void note_input_keys(const Json& input, std::vector<std::string>& ignored) {
       "call_id", "name", "output", "input", "phase",   "arguments", "namespace"};
   if (!input.is_array()) return;
   std::vector<std::string> unknown;
-  for (const Json& item : input) note_unknown(item, kKnown, "input.", unknown);
+  for (const Json& item : input) {
+    note_unknown(item, kKnown, "input.", unknown);
+    if (member_or_null(item, "type") != "reasoning") continue;  // the chat reads other contents
+    static constexpr std::string_view kPart[] = {"type", "text"};
+    for (const char* key : {"content", "summary"})
+      for (const Json& part : member_or_null(item, key))
+        if (part.is_object()) note_unknown(part, kPart, fmt::format("input.{}.", key), unknown);
+  }
   for (std::string& path : unknown)
     if (std::ranges::find(ignored, path) == ignored.end()) ignored.push_back(std::move(path));
 }

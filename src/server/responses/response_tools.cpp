@@ -60,6 +60,8 @@ class ToolReader {
     if (!inner.is_array()) return wrong_type(path + ".tools", "an array", json_type_name(inner));
     if (!member_or_null(tool, "description").is_null())
       note_without_effect("tools.namespace.description", out_.ignored);
+    static constexpr std::string_view kKnown[] = {"type", "name", "description", "tools"};
+    note_unknown(tool, kKnown, "tools.", out_.ignored);
     for (std::size_t i = 0; i < inner.size(); ++i)
       if (auto fault = add(inner[i], fmt::format("{}.tools.{}", path, i), &*name)) return fault;
     return std::nullopt;
@@ -76,6 +78,11 @@ class ToolReader {
     Json function = Json::object();
     for (const char* key : {"name", "description", "parameters", "strict"})
       if (!member_or_null(tool, key).is_null()) function[key] = tool[key];
+    if (!member_or_null(tool, "defer_loading").is_null())  // all tools are told at once
+      note_without_effect("tools.defer_loading", out_.ignored);
+    static constexpr std::string_view kKnown[] = {"type",       "name",   "description",
+                                                  "parameters", "strict", "defer_loading"};
+    note_unknown(tool, kKnown, "tools.", out_.ignored);
     if (!function.contains("parameters"))
       function["parameters"] = Json{{"type", "object"}, {"properties", Json::object()}};
     const Json& name = member_or_null(function, "name");
@@ -107,6 +114,8 @@ class ToolReader {
                              fmt::format("`{}.format.type` must be `text` or `grammar`.", path));
       if (type == "grammar") note_without_effect("tools.format", out_.ignored);
     }
+    static constexpr std::string_view kKnown[] = {"type", "name", "description", "format"};
+    note_unknown(tool, kKnown, "tools.", out_.ignored);
     ResponseTool own{name_for_model(space, *name), *name, space, true};
     Json function{{"name", own.model_name}};
     if (description) function["description"] = *description;
@@ -170,6 +179,8 @@ std::optional<Fault> read_response_tools(const Json& body, ResponsesRequest& out
   }
   if (!choice.is_object())
     return wrong_type("tool_choice", "a string or an object", json_type_name(choice));
+  static constexpr std::string_view kKnown[] = {"type", "name", "namespace", "mode", "tools"};
+  note_unknown(choice, kKnown, "tool_choice.", out.ignored);
   const Json& type = member_or_null(choice, "type");
   if (type.is_null()) return missing_field("tool_choice.type");
   if (type == "allowed_tools") return read_allowed_tools(choice, out);
