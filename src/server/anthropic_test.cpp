@@ -251,6 +251,14 @@ TEST(Messages, FaultsHaveTheShapeAndTheNamesOfTheProtocol) {
       {R"("tool_choice": {"type": "tool"})", hello, "tool_choice.name"},
       {R"("mcp_servers": [{"url": "http://x"}])", hello, "mcp_servers"},
       {R"("container": "x")", hello, "container"},
+      {R"("tools": [{"name": "f", "input_schema": {}, "defer_loading": 1}])", hello,
+       "tools.0.defer_loading"},
+      {R"("context_management": 1)", hello, "context_management"},
+      {R"("context_management": {"edits": [{}]})", hello, "context_management.edits.0.type"},
+      {R"("context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]})", hello,
+       "shorten it"},
+      {R"("context_management": {"edits": [{"type": "clear_thinking_20251015"}]})", hello,
+       "context_management.edits.0.keep"},
       {R"("output_config": {"effort": "heroic"})", hello, "output_config.effort"},
       {R"("output_config": {"format": {"type": "xml"}})", hello, "output_config.format.type"},
       {"", "3", "messages"},
@@ -271,6 +279,21 @@ TEST(Messages, FaultsHaveTheShapeAndTheNamesOfTheProtocol) {
       {"",
        content(R"([{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}])"),
        "messages.0.content.0.content.0.type"},
+      {"", content(R"([{"type": "tool_reference", "tool_name": "f"}])"), "`tool_reference`"},
+      {"",
+       content(R"([{"type": "tool_result", "tool_use_id": "a", "content": )"
+               R"([{"type": "tool_reference", "tool_name": "f"}]}])"),
+       "messages.0.content.0.content.0.tool_name"},
+      {"", R"([{"role": "system", "content": [{"type": "tool_addition"}]}])",
+       "messages.0.content.0.tool"},
+      {"",
+       R"([{"role": "system", "content": [{"type": "tool_removal", "tool": )"
+       R"({"type": "tool_definition", "definition": {}}}]}])",
+       "messages.0.content.0.tool.type"},
+      {"",
+       R"([{"role": "system", "content": [{"type": "tool_addition", "tool": )"
+       R"({"type": "tool_definition", "definition": {"name": "f"}}}]}])",
+       "messages.0.content.0.tool.definition.input_schema"},
       {"", answer(R"([{"type": "tool_result"}])"), "`tool_result`"},
       {"", answer(R"([{"type": "tool_use", "name": "f"}])"), "messages.1.content.0.id"},
       {"", answer(R"([{"type": "tool_use", "id": "a", "name": "f", "input": []}])"),
@@ -323,15 +346,79 @@ TEST(Messages, FaultsHaveTheShapeAndTheNamesOfTheProtocol) {
   server.expect_healthy();
 }
 
+TEST(Messages, ToolsAreOfferedAsMessagesChangeThem) {
+  TestServer server;
+  const auto prompt_of = [&](const std::string& tools, const std::string& messages) {
+    const ClientReply reply =
+        server.call("POST", kMessages, request(R"("tools": [)" + tools + "]", messages));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return server.tokenizer->decode(server.engine->last_request().prompt_ids, false);
+  };
+  const auto tool = [](const std::string& name, const std::string& more = "") {
+    return R"({"name": ")" + name + R"(", "input_schema": {"type": "object"})" + more + "}";
+  };
+  const auto offers = [](const std::string& prompt, const std::string& name) {
+    return prompt.find("\"" + name + "\"") != std::string::npos;
+  };
+  const std::string tools = tool("find") + ", " + tool("late", R"(, "defer_loading": true)");
+  const std::string hello = R"({"role": "user", "content": "Hello"})";
+  std::string prompt = prompt_of(tools, "[" + hello + "]");
+  EXPECT_TRUE(offers(prompt, "find") && !offers(prompt, "late")) << prompt;
+
+  const std::string found =
+      "[" + hello +
+      R"(, {"role": "assistant", "content": [)"
+      R"({"type": "tool_use", "id": "a", "name": "find", "input": {}}]},)"
+      R"({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": )"
+      R"([{"type": "tool_reference", "tool_name": "late"}]}]}])";
+  prompt = prompt_of(tools, found);
+  EXPECT_TRUE(offers(prompt, "find") && offers(prompt, "late")) << prompt;
+  EXPECT_NE(prompt.find("The tool late can be called now."), std::string::npos) << prompt;
+
+  const auto changed = [&](const std::string& blocks) {
+    return "[" + hello + R"(, {"role": "system", "content": [)" + blocks + "]}]";
+  };
+  const std::string late = R"({"type": "tool_reference", "name": "late"})";
+  const std::string find = R"({"type": "tool_reference", "name": "find"})";
+  prompt = prompt_of(tools, changed(R"({"type": "tool_addition", "tool": )" + late + "}, " +
+                                    R"({"type": "tool_removal", "tool": )" + find + "}"));
+  EXPECT_TRUE(!offers(prompt, "find") && offers(prompt, "late")) << prompt;
+  prompt = prompt_of(tools, changed(R"({"type": "tool_addition", "tool": {"type": )"
+                                    R"("tool_definition", "definition": )" +
+                                    tool("new") + "}}"));
+  EXPECT_TRUE(offers(prompt, "find") && offers(prompt, "new") && !offers(prompt, "late")) << prompt;
+  server.expect_healthy();
+}
+
+TEST(Messages, TheEditThatKeepsAllThoughtsChangesNothing) {
+  TestServer server;
+  const std::string edits =
+      R"("context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]})";
+  const Json none{{"applied_edits", Json::array()}};
+  const ClientReply whole = server.call("POST", kMessages, request(edits));
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  EXPECT_EQ(whole.json()["context_management"], none);
+  const auto events =
+      events_of(server.call("POST", kMessages, request(edits + R"(, "stream": true)")).body);
+  ASSERT_GT(events.size(), 2u);
+  EXPECT_EQ(events[events.size() - 2].data["context_management"], none);
+  EXPECT_FALSE(server.call("POST", kMessages, request("")).json().contains("context_management"));
+}
+
 TEST(Messages, FieldsWithoutEffectAreNamed) {
   TestServer server;
   const ClientReply reply = server.call(
       "POST", kMessages,
       request(R"("metadata": {"user_id": "me"}, "no_such": 1, "system": [{"type": "text", )"
-              R"("text": "a", "cache_control": {"type": "ephemeral"}}])"));
+              R"("text": "a", "cache_control": {"type": "ephemeral"}}], "context_management": )"
+              R"({"edits": [{"type": "clear_thinking_20251015", "keep": "all", "no": 1}]})",
+              R"([{"role": "user", "content": "a", "mood": 1}, {"role": "assistant", "content": )"
+              R"([{"type": "thinking", "thinking": "b", "depth": 1}]}, )"
+              R"({"role": "user", "content": "c"}])"));
   ASSERT_EQ(reply.status, 200) << reply.body;
   const std::string names = reply.headers.at("x-ignored-fields");
-  for (const char* name : {"metadata", "no_such", "cache_control"})
+  for (const char* name : {"metadata", "no_such", "cache_control", "context_management.edits.no",
+                           "messages.mood", "messages.content.depth"})
     EXPECT_NE(names.find(name), std::string::npos) << names;
 }
 

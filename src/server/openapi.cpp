@@ -1,6 +1,8 @@
 #include "server/openapi.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 #include "base/build.h"
 #include "server/anthropic/messages_request.h"
@@ -116,11 +118,22 @@ Json schema_by_name(std::string_view name) {
   return found == std::end(kFieldSchemas) ? Json::object() : Json::parse(found->schema);
 }
 
+// A bound as JSON's integer where it is whole: generators of code count with `maxLength`.
+Json bound(double value) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (std::trunc(value) == value && std::abs(value) <= kExact)
+    return Json(static_cast<std::int64_t>(value));
+  return Json(value);
+}
+
 Json schema_of(const FieldSummary& field) {
   if (field.kind == "number" || field.kind == "integer")
-    return Json{{"type", {field.kind, "null"}}, {"minimum", field.min}, {"maximum", field.max}};
+    return Json{{"type", {field.kind, "null"}},
+                {"minimum", bound(field.min)},
+                {"maximum", bound(field.max)}};
   if (field.kind == "boolean") return Json{{"type", {"boolean", "null"}}};
-  if (field.kind == "string") return Json{{"type", {"string", "null"}}, {"maxLength", field.max}};
+  if (field.kind == "string")
+    return Json{{"type", {"string", "null"}}, {"maxLength", bound(field.max)}};
   if (field.kind == "ignored") return Json{{"description", "has no effect"}};
   if (field.kind == "unsupported")
     return Json{{"description", "refused, unless it asks for nothing"}, {"enum", {nullptr, false}}};

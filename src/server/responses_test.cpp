@@ -253,6 +253,42 @@ TEST(Responses, CustomToolsHaveTextForInput) {
   EXPECT_NE(prompt_of(server).find("x.txt"), std::string::npos);
 }
 
+TEST(Responses, CallsSayTheNamespaceOfTheirTool) {
+  TestServer server;
+  const std::string tools =
+      R"("tools": [{"type": "namespace", "name": "mcp__t", "description": "Timers.", "tools": [)"
+      R"({"type": "function", "name": "start"}, {"type": "custom", "name": "run"}]}, )"
+      R"({"type": "namespace", "name": "other", )"
+      R"("tools": [{"type": "function", "name": "start"}]}])";
+  const std::string fields = std::string(kNoThoughts) + ", " + tools;
+  const auto answer_to = [&](const std::string& call) {
+    server.engine->set_script(tokens_of(server, "<tool_call>" + call + "\n</tool_call>"));
+    const Json whole = server.call("POST", kResponses, request(fields)).json();
+    EXPECT_EQ(whole["output"].size(), 1u) << whole;
+    return whole["output"][0];
+  };
+  Json item = answer_to("mcp__t__start");
+  EXPECT_EQ(item["type"], "function_call");
+  EXPECT_EQ(item["name"], "start");
+  EXPECT_EQ(item["namespace"], "mcp__t");
+  item = answer_to("other__start");
+  EXPECT_EQ(item["namespace"], "other");
+  item = answer_to("mcp__t__run\n<arg_key>input</arg_key>\n<arg_value>ls</arg_value>");
+  EXPECT_EQ(item["type"], "custom_tool_call");
+  EXPECT_EQ(item["name"], "run");
+  EXPECT_EQ(item["namespace"], "mcp__t");
+  // The model reads its own name for it when the call comes back.
+  const ClientReply reply = server.call(
+      "POST", kResponses,
+      request(fields,
+              R"([{"role": "user", "content": "a"}, {"type": "function_call", )"
+              R"("call_id": "c", "namespace": "other", "name": "start", "arguments": )"
+              R"("{}"}, {"type": "function_call_output", "call_id": "c", "output": "ok"}])"));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_NE(prompt_of(server).find("<tool_call>other__start"), std::string::npos)
+      << prompt_of(server);
+}
+
 TEST(Responses, ThoughtsComeBackInDisguise) {
   TestServer server;
   server.engine->set_script(tokens_of(server, "<think>Two and two.</think>\n\nFour."));
@@ -396,6 +432,8 @@ TEST(Responses, FaultsNameTheValue) {
       {R"("tools": [{"type": "function"}])", hello, "tools.0.name"},
       {R"("tools": [{"type": "function", "name": "a b"}])", hello, "tools.0.name"},
       {R"("tools": [{"type": "custom"}])", hello, "tools.0.name"},
+      {R"("tools": [{"type": "namespace", "tools": []}])", hello, "tools.0.name"},
+      {R"("tools": [{"type": "namespace", "name": "n"}])", hello, "tools.0.tools"},
       {R"("tools": [{"type": "custom", "name": "f", "format": {"type": "x"}}])", hello,
        "tools.0.format.type"},
       {R"("tool_choice": 3)", hello, "tool_choice"},
@@ -429,6 +467,22 @@ TEST(Responses, FaultsNameTheValue) {
   EXPECT_EQ(events.back()["response"]["error"]["code"], "numerics_error");
   server.engine->set_failure(-1, Fault{});
   server.expect_healthy();
+}
+
+TEST(Responses, KeysThatNobodyReadsAreNamed) {
+  TestServer server;
+  const ClientReply reply = server.call(
+      "POST", kResponses,
+      request(R"("tools": [{"type": "function", "name": "f", "parametres": {}, "defer_loading": )"
+              R"(true}, {"type": "custom", "name": "g", "text": 1}, {"type": "namespace", "name": )"
+              R"("n", "tools": [], "version": 1}])",
+              R"([{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", )"
+              R"("text": "a", "depth": 1}]}, {"role": "user", "content": "b", "mood": 1}])"));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const std::string names = reply.headers.at("x-ignored-fields");
+  for (const char* name : {"tools.parametres", "tools.defer_loading", "tools.text", "tools.version",
+                           "input.content.depth", "input.mood"})
+    EXPECT_NE(names.find(name), std::string::npos) << names;
 }
 
 }  // namespace

@@ -155,34 +155,39 @@ def test_errors(client):
 
 
 def test_agent_session(client):
-    """Ten turns as a coding agent makes them: a large system prompt with cache marks, several tools, streams."""
+    """Thirty turns as Claude Code makes them: a large system prompt with cache marks, several tools, streams, edits."""
     system = [{"type": "text", "text": "You help with timers. " * 20, "cache_control": {"type": "ephemeral"}}]
     tools = [TIMER, {"name": "read_file", "description": "Read a file", "input_schema": {
-        "type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}}]
+        "type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}},
+        {"name": "search_web", "defer_loading": True, "input_schema": {"type": "object"}}]
+    more = {**GREEDY, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+            "output_config": {"effort": "low"}}
     messages, calls, cached = [], 0, 0
-    for turn in range(10):
-        text = f"Set a timer of {turn + 3} minutes for the napkin."
-        messages.append({"role": "user", "content": [
-            {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]})
+
+    def ask_for_more():
         with client.messages.stream(
-            model="tiny", max_tokens=512, system=system, tools=tools, messages=messages, extra_body=GREEDY,
-            metadata={"user_id": "agent"}, extra_headers={"anthropic-beta": "interleaved-thinking-2025-05-14"},
+            model="tiny", max_tokens=32000, system=system, tools=tools, messages=messages, extra_body=more,
+            extra_query={"beta": "true"}, metadata={"user_id": "agent"},
+            extra_headers={"anthropic-beta": "interleaved-thinking-2025-05-14,context-management-2025-06-27"},
         ) as stream:
             final = stream.get_final_message()
         messages.append({"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in final.content]})
         used = [block for block in final.content if block.type == "tool_use"]
-        assert (final.stop_reason == "tool_use") == bool(used)
-        if used:
-            calls += len(used)
+        assert (final.stop_reason == "tool_use") == bool(used) and final.content
+        return used, final.usage.cache_read_input_tokens
+
+    for turn in range(30):
+        text = f"Set a timer of {turn + 3} minutes for the napkin."
+        messages.append({"role": "user", "content": [
+            {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]})
+        if turn == 0:
+            messages.append({"role": "system", "content": [{"type": "text", "text": "Today is Friday."}]})
+        used, hits = ask_for_more()
+        calls, cached = calls + len(used), cached + hits
+        while used:
             messages.append({"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": block.id, "content": [{"type": "text", "text": "ok"}]}
                 for block in used]})
-            after = client.messages.create(
-                model="tiny", max_tokens=200, system=system, tools=tools, messages=messages, extra_body=GREEDY)
-            cached += after.usage.cache_read_input_tokens
-            messages.append({"role": "assistant", "content": [
-                b.model_dump(exclude_none=True) for b in after.content] or "done"})
-            if any(block.type == "tool_use" for block in after.content):
-                messages.pop()
-                messages.append({"role": "assistant", "content": "done"})
+            used, hits = ask_for_more()
+            calls, cached = calls + len(used), cached + hits
     assert calls > 0 and cached > 0

@@ -71,6 +71,8 @@ def test_scores_as_cross_encoder(name, tmp_path):
                                      "text_2": [b for _, b in record["pairs"]], "use_activation": False}).json()
         assert all(abs(one["score"] - wanted) < 1e-4 for one, wanted in zip(raw["data"], record["raw_scores"]))
         assert raw["usage"]["prompt_tokens"] == record["num_tokens"]
+        named = server.post("/v1/rerank", {"query": "a", "documents": [{"text": "b", "language": "en"}]})
+        assert named.headers["X-Ignored-Fields"] == "documents.language"
 
 
 def test_scores_by_two_tokens(tmp_path):

@@ -36,6 +36,19 @@ def test_every_route_exists(server, document):
     assert len(names) == sum(len(methods) for methods in document["paths"].values())
 
 
+def test_lengths_are_integers(document):
+    def walk(node):
+        if isinstance(node, dict):
+            for key, value in node.items():
+                assert key not in ("maxLength", "minLength", "maxItems", "minItems") or type(value) is int, (key, value)
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+
+    walk(document)
+
+
 def test_each_path_says_its_methods(server, document):
     for path, methods in document["paths"].items():
         allow = server.request("OPTIONS", path.replace("{id}", "none")).headers["Allow"].split(", ")

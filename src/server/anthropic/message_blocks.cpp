@@ -1,4 +1,5 @@
-// Content blocks, tools and tool_choice of the Messages API.
+// Content blocks of the Messages API.
+#include "server/anthropic/message_tools.h"
 #include "server/anthropic/messages_request.h"
 #include "server/api/request_fields.h"
 #include "server/api/unknown_fields.h"
@@ -9,23 +10,6 @@ namespace {
 
 constexpr std::string_view kText = "this server reads text only, and fetches nothing.";
 constexpr std::size_t kMaxMessages = 4096;
-
-// The type of a block, which must be an object.
-Result<std::string> block_type(const Json& block, const std::string& path) {
-  if (!block.is_object()) return wrong_type(path, "an object with a type", json_type_name(block));
-  const Json& type = member_or_null(block, "type");
-  if (type.is_null()) return missing_field(path + ".type");
-  if (!type.is_string()) return wrong_type(path + ".type", "a string", json_type_name(type));
-  return type.get<std::string>();
-}
-
-Result<std::string> block_string(const Json& block, const char* key, const std::string& path) {
-  const Json& value = member_or_null(block, key);
-  const std::string full = fmt::format("{}.{}", path, key);
-  if (value.is_null()) return missing_field(full);
-  if (!value.is_string()) return wrong_type(full, "a string", json_type_name(value));
-  return value.get<std::string>();
-}
 
 void note_block(const Json& block, std::span<const std::string_view> known,
                 std::vector<std::string>& ignored) {
@@ -38,10 +22,13 @@ void note_block(const Json& block, std::span<const std::string_view> known,
 }
 
 // A document whose source is text.
-Result<std::string> document_text(const Json& block, const std::string& path) {
+Result<std::string> document_text(const Json& block, const std::string& path,
+                                  std::vector<std::string>& ignored) {
   const Json& source = member_or_null(block, "source");
   if (!source.is_object()) return missing_field(path + ".source");
   if (member_or_null(source, "type") != "text") return unsupported(path + ".source.type", kText);
+  static constexpr std::string_view kKnown[] = {"type", "media_type", "data"};
+  note_unknown(source, kKnown, "messages.content.source.", ignored);
   Result<std::string> data = block_string(source, "data", path + ".source");
   if (!data) return data;
   std::string text;
@@ -63,7 +50,7 @@ Result<std::string> input_text(const Json& block, const std::string& type, const
   if (type == "document") {
     static constexpr std::string_view kKnown[] = {"source", "title", "context"};
     note_block(block, kKnown, ignored);
-    return document_text(block, path);
+    return document_text(block, path, ignored);
   }
   if (type == "image") return unsupported(path + ".type", kText);
   return invalid_value(path + ".type",
@@ -72,9 +59,12 @@ Result<std::string> input_text(const Json& block, const std::string& type, const
                                    shown_text(type)));
 }
 
+// Whose content the blocks are: changes of tools have their places.
+enum class Place { kPlain, kResult, kSystemMessage };
+
 // A string, or text blocks: as parts of a chat message.
-Result<Json> text_parts(const Json& content, const std::string& path,
-                        std::vector<std::string>& ignored) {
+Result<Json> text_parts(const Json& content, const std::string& path, Place place,
+                        MessagesRequest& out) {
   if (content.is_string()) return content;
   if (!content.is_array())
     return wrong_type(path, "a string or an array of blocks", json_type_name(content));
@@ -83,7 +73,18 @@ Result<Json> text_parts(const Json& content, const std::string& path,
     const std::string block_path = fmt::format("{}.{}", path, i);
     Result<std::string> type = block_type(content[i], block_path);
     if (!type) return type.fault();
-    Result<std::string> text = input_text(content[i], *type, block_path, ignored);
+    if (place == Place::kSystemMessage && (*type == "tool_addition" || *type == "tool_removal")) {
+      static constexpr std::string_view kChange[] = {"tool"};
+      note_block(content[i], kChange, out.ignored);
+      if (auto fault = read_tool_change(content[i], *type, block_path, out)) return *fault;
+      continue;
+    }
+    const bool is_reference = place == Place::kResult && *type == "tool_reference";
+    static constexpr std::string_view kReference[] = {"tool_name"};
+    if (is_reference) note_block(content[i], kReference, out.ignored);
+    Result<std::string> text = is_reference
+                                   ? read_tool_reference(content[i], block_path, out)
+                                   : input_text(content[i], *type, block_path, out.ignored);
     if (!text) return text.fault();
     parts.push_back(Json{{"type", "text"}, {"text", *std::move(text)}});
   }
@@ -91,9 +92,9 @@ Result<Json> text_parts(const Json& content, const std::string& path,
 }
 
 // The same as one text, since templates look for that in a system message.
-Result<Json> system_text(const Json& content, const std::string& path,
-                         std::vector<std::string>& ignored) {
-  Result<Json> parts = text_parts(content, path, ignored);
+Result<Json> system_text(const Json& content, const std::string& path, Place place,
+                         MessagesRequest& out) {
+  Result<Json> parts = text_parts(content, path, place, out);
   if (!parts || parts->is_string()) return parts;
   std::string text;
   for (const Json& part : *parts) {
@@ -117,7 +118,7 @@ class MessageReader {
   // Results of tools become messages of their own, in their order.
   std::optional<Fault> add_user(const Json& content, const std::string& path) {
     if (!content.is_array()) {
-      Result<Json> text = text_parts(content, path + ".content", out_.ignored);
+      Result<Json> text = text_parts(content, path + ".content", Place::kPlain, out_);
       if (!text) return text.fault();
       add(Json{{"role", "user"}, {"content", *std::move(text)}}, path);
       return std::nullopt;
@@ -183,7 +184,7 @@ class MessageReader {
     const Json& content = member_or_null(block, "content");
     Json text = "";
     if (!content.is_null()) {
-      Result<Json> parts = text_parts(content, path + ".content", out_.ignored);
+      Result<Json> parts = text_parts(content, path + ".content", Place::kResult, out_);
       if (!parts) return parts.fault();
       text = *std::move(parts);
     }
@@ -204,6 +205,8 @@ class MessageReader {
     if (!type) return type.fault();
     if (*type == "redacted_thinking") return std::nullopt;  // encrypted: nothing to read
     if (*type == "thinking") {
+      static constexpr std::string_view kKnown[] = {"thinking", "signature"};
+      note_block(block, kKnown, out_.ignored);
       Result<std::string> text = block_string(block, "thinking", path);
       if (!text) return text.fault();
       if (!thoughts.empty() && !text->empty()) thoughts += '\n';
@@ -244,46 +247,13 @@ class MessageReader {
   bool has_call_ = false;
 };
 
-Result<Json> read_tool(const Json& tool, const std::string& path, std::size_t index,
-                       MessagesRequest& out) {
-  if (!tool.is_object()) return wrong_type(path, "an object", json_type_name(tool));
-  const Json& type = member_or_null(tool, "type");
-  if (!type.is_null() && type != "custom")
-    return unsupported(path + ".type",
-                       "tools that the server runs itself are not part of this version; declare "
-                       "the tool with `name` and `input_schema`, and run it in the client.");
-  static constexpr ProtocolField kFields[] = {
-      same_field("name"),
-      same_field("description"),
-      renamed_field("input_schema", "parameters"),
-      same_field("strict"),
-      own_field("type"),
-      ignored_field("cache_control"),
-      ignored_field("eager_input_streaming"),
-      ignored_field("input_examples"),
-      ignored_field("allowed_callers"),
-      refused_field("defer_loading", "all tools are given to the model at once."),
-  };
-  Json function = Json::object();
-  FieldNames own;
-  if (auto fault = translate_fields(tool, kFields, "tools.", function, own, out.ignored)) {
-    fault->param = path + fault->param.substr(std::string_view("tools").size());
-    return *fault;
-  }
-  if (!function.contains("parameters")) return missing_field(path + ".input_schema");
-  const std::string chat = fmt::format("tools.{}.function", index);
-  out.names.add(chat + ".parameters", path + ".input_schema");
-  out.names.add(chat, path);
-  return Json{{"type", "function"}, {"function", std::move(function)}};
-}
-
 }  // namespace
 
 std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& out) {
   MessageReader reader(out);
   const Json& system = member_or_null(body, "system");
   if (!system.is_null()) {
-    Result<Json> text = system_text(system, "system", out.ignored);
+    Result<Json> text = system_text(system, "system", Place::kPlain, out);
     if (!text) return text.fault();
     if (*text != "") reader.add(Json{{"role", "system"}, {"content", *std::move(text)}}, "system");
   }
@@ -304,15 +274,19 @@ std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& 
     const Json& content = member_or_null(message, "content");
     if (role.is_null()) return missing_field(path + ".role");
     if (content.is_null()) return missing_field(path + ".content");
+    static constexpr std::string_view kKnown[] = {"role", "content"};
+    note_unknown(message, kKnown, "messages.", out.ignored);
     std::optional<Fault> fault;
     if (role == "user") {
       fault = reader.add_user(content, path);
     } else if (role == "assistant") {
       fault = reader.add_assistant(content, path);
     } else if (role == "system") {
-      Result<Json> text = system_text(content, path + ".content", out.ignored);
+      Result<Json> text = system_text(content, path + ".content", Place::kSystemMessage, out);
       if (!text) return text.fault();
-      reader.add(Json{{"role", "system"}, {"content", *std::move(text)}}, path);
+      // A message that changes tools alone has nothing to say.
+      if (*text != "" || out.tool_changes.empty())
+        reader.add(Json{{"role", "system"}, {"content", *std::move(text)}}, path);
     } else {
       fault = invalid_value(path + ".role",
                             fmt::format("`{}.role` must be `user` or `assistant`.", path));
@@ -326,46 +300,6 @@ std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& 
     out.chat["continue_final_message"] = true;
     out.names.add("continue_final_message", path);
   }
-  return std::nullopt;
-}
-
-std::optional<Fault> read_anthropic_tools(const Json& body, MessagesRequest& out) {
-  const Json& tools = member_or_null(body, "tools");
-  if (!tools.is_null()) {
-    if (!tools.is_array()) return wrong_type("tools", "an array", json_type_name(tools));
-    Json list = Json::array();
-    for (std::size_t i = 0; i < tools.size(); ++i) {
-      Result<Json> tool = read_tool(tools[i], fmt::format("tools.{}", i), i, out);
-      if (!tool) return tool.fault();
-      list.push_back(*std::move(tool));
-    }
-    out.chat["tools"] = std::move(list);
-  }
-  const Json& choice = member_or_null(body, "tool_choice");
-  if (choice.is_null()) return std::nullopt;
-  if (!choice.is_object()) return wrong_type("tool_choice", "an object", json_type_name(choice));
-  const Json& type = member_or_null(choice, "type");
-  if (type.is_null()) return missing_field("tool_choice.type");
-  if (type == "auto" || type == "none") {
-    out.chat["tool_choice"] = type;
-  } else if (type == "any") {
-    out.chat["tool_choice"] = "required";
-  } else if (type == "tool") {
-    Result<std::string> name = block_string(choice, "name", "tool_choice");
-    if (!name) return name.fault();
-    out.chat["tool_choice"] = Json{{"type", "function"}, {"function", {{"name", *name}}}};
-    out.names.add("tool_choice.function", "tool_choice");
-  } else {
-    return invalid_value("tool_choice.type",
-                         "`tool_choice.type` must be `auto`, `any`, `tool` or `none`.");
-  }
-  std::optional<bool> one_call;
-  if (auto fault = read_member(choice, "disable_parallel_tool_use",
-                               "tool_choice.disable_parallel_tool_use", one_call))
-    return fault;
-  if (one_call.value_or(false)) out.chat["parallel_tool_calls"] = false;
-  static constexpr std::string_view kKnown[] = {"type", "name", "disable_parallel_tool_use"};
-  note_unknown(choice, kKnown, "tool_choice.", out.ignored);
   return std::nullopt;
 }
 

@@ -29,6 +29,10 @@ Json usage_of(int input, int cached, int output) {
               {"output_tokens", output}};
 }
 
+Json no_edits() {
+  return Json{{"applied_edits", Json::array()}};
+}
+
 }  // namespace
 
 Json messages_usage(const GenerationTotals& totals) {
@@ -136,9 +140,10 @@ void MessagesFormat::emit(int, const GenerationTotals&, std::string& events) {
 
 void MessagesFormat::last_events(const GenerationTotals& totals, std::string& events) {
   close_block(events);
-  append_named(events, "message_delta",
-               Json{{"delta", {{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}}},
-                    {"usage", messages_usage(totals)}});
+  Json delta{{"delta", {{"stop_reason", stop_reason()}, {"stop_sequence", stop_sequence()}}},
+             {"usage", messages_usage(totals)}};
+  if (set_.has_edits) delta["context_management"] = no_edits();
+  append_named(events, "message_delta", std::move(delta));
 }
 
 void MessagesFormat::end_stream(std::string& events) {
@@ -176,6 +181,7 @@ std::string MessagesFormat::body(const GenerationTotals& totals) {
   message["stop_reason"] = stop_reason();
   message["stop_sequence"] = stop_sequence();
   message["usage"] = messages_usage(totals);
+  if (set_.has_edits) message["context_management"] = no_edits();
   return dump_json(message);
 }
 

@@ -17,6 +17,7 @@ class MessagesFormat : public ReplyFormat {
     int prompt_tokens = 0;
     bool one_call = false;
     bool is_fitted = false;  // the context ends the answer before max_tokens does
+    bool has_edits = false;  // says that no edit of the context was applied
     ChatOutputSettings output;
   };
   explicit MessagesFormat(Settings settings);

@@ -55,6 +55,7 @@ std::optional<Fault> handle_messages(ServerState& state, const HttpRequest& requ
   settings.model = read->fields.model.value_or(model->names[0]);
   settings.one_call = chat->one_call;
   settings.is_fitted = plan.request.max_new_tokens < read->fields.max_tokens.value_or(0);
+  settings.has_edits = read->messages.has_edits;
   settings.prompt_tokens = static_cast<int>(plan.prompts[0].size());
   settings.output = std::move(chat->output);
   plan.format = std::make_unique<MessagesFormat>(std::move(settings));

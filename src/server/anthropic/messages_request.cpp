@@ -22,6 +22,7 @@ constexpr ProtocolField kFields[] = {
     own_field("thinking"),
     own_field("output_config"),
     own_field("output_format"),
+    own_field("context_management"),
     // Of Sluice, as in every protocol
     same_field("seed"),
     same_field("min_p"),
@@ -42,7 +43,6 @@ constexpr ProtocolField kFields[] = {
     ignored_field("betas"),
     refused_field("mcp_servers", "the server makes no outbound connection."),
     refused_field("container", "the server runs no code."),
-    refused_field("context_management", "a conversation is never changed here; shorten it."),
 };
 
 Fault bad_word(const std::string& path, std::string_view allowed) {
@@ -116,6 +116,36 @@ std::optional<Fault> read_output(const Json& body, MessagesRequest& out) {
   return read_format(member_or_null(config, "format"), "output_config.format", out);
 }
 
+// context_management: of its edits the one that keeps all thoughts is taken, for it changes
+// nothing.
+std::optional<Fault> read_edits(const Json& management, MessagesRequest& out) {
+  if (management.is_null()) return std::nullopt;
+  if (!management.is_object())
+    return wrong_type("context_management", "an object", json_type_name(management));
+  static constexpr std::string_view kKnown[] = {"edits"};
+  note_unknown(management, kKnown, "context_management.", out.ignored);
+  const Json& edits = member_or_null(management, "edits");
+  if (edits.is_null()) return std::nullopt;
+  if (!edits.is_array())
+    return wrong_type("context_management.edits", "an array", json_type_name(edits));
+  for (std::size_t i = 0; i < edits.size(); ++i) {
+    const std::string path = fmt::format("context_management.edits.{}", i);
+    if (!edits[i].is_object()) return wrong_type(path, "an object", json_type_name(edits[i]));
+    static constexpr std::string_view kEdit[] = {"type", "keep"};
+    note_unknown(edits[i], kEdit, "context_management.edits.", out.ignored);
+    const Json& type = member_or_null(edits[i], "type");
+    if (type.is_null()) return missing_field(path + ".type");
+    if (type != "clear_thinking_20251015")
+      return unsupported(path + ".type", "a conversation is never changed here; shorten it.");
+    if (member_or_null(edits[i], "keep") != "all")
+      return unsupported(path + ".keep",
+                         "no thoughts are taken from a conversation here: say `keep: \"all\"`, and "
+                         "send the blocks that count.");
+  }
+  out.has_edits = true;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<MessagesRequest> read_messages_request(const Json& body, bool is_counting) {
@@ -128,6 +158,7 @@ Result<MessagesRequest> read_messages_request(const Json& body, bool is_counting
   if (auto fault = read_anthropic_tools(body, out)) return *fault;
   if (auto fault = read_thinking(body, out)) return *fault;
   if (auto fault = read_output(body, out)) return *fault;
+  if (auto fault = read_edits(member_or_null(body, "context_management"), out)) return *fault;
   return out;
 }
 

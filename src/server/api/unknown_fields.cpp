@@ -43,7 +43,7 @@ void note_unknown(const Json& object, std::span<const std::string_view> known,
       log_warning("request field {} is not known and has no effect{}", shown_text(path, 96),
                   near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
     }
-    ignored.push_back(std::move(path));
+    if (std::ranges::find(ignored, path) == ignored.end()) ignored.push_back(std::move(path));
   }
 }
 

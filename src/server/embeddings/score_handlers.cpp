@@ -5,6 +5,7 @@
 
 #include "server/api/prompts.h"
 #include "server/api/request_fields.h"
+#include "server/api/unknown_fields.h"
 #include "server/embeddings/handlers.h"
 #include "server/embeddings/scores.h"
 
@@ -100,19 +101,22 @@ HttpReply json_reply(const Json& json) {
 }
 
 // A text, or an object with a text as Jina has them.
-std::optional<Fault> read_text(const Json& value, const std::string& path, std::string& out) {
+std::optional<Fault> read_text(const Json& value, const std::string& path, std::string& out,
+                               std::vector<std::string>& ignored) {
   const Json& text = value.is_object() ? member_or_null(value, "text") : value;
   if (!text.is_string())
     return wrong_type(path, "a string, or an object with `text`", json_type_name(value));
   out = text.get<std::string>();
+  static constexpr std::string_view kKnown[] = {"text", "type"};
+  if (value.is_object()) note_unknown(value, kKnown, path.substr(0, path.find('.')) + ".", ignored);
   return std::nullopt;
 }
 
 // A text or a list of texts.
 std::optional<Fault> read_texts(const Json& value, const std::string& path,
-                                std::vector<std::string>& out) {
+                                std::vector<std::string>& out, std::vector<std::string>& ignored) {
   if (value.is_null()) return missing_field(path);
-  if (!value.is_array()) return read_text(value, path, out.emplace_back());
+  if (!value.is_array()) return read_text(value, path, out.emplace_back(), ignored);
   if (value.empty())
     return Fault{400, "empty_prompt", path, fmt::format("`{}` is empty; give a text.", path)};
   if (value.size() > kMaxPoolingInputs)
@@ -120,7 +124,8 @@ std::optional<Fault> read_texts(const Json& value, const std::string& path,
                  fmt::format("`{}` has {} texts; at most {} are taken at once.", path, value.size(),
                              kMaxPoolingInputs)};
   for (std::size_t i = 0; i < value.size(); ++i)
-    if (auto fault = read_text(value[i], fmt::format("{}.{}", path, i), out.emplace_back()))
+    if (auto fault =
+            read_text(value[i], fmt::format("{}.{}", path, i), out.emplace_back(), ignored))
       return fault;
   return std::nullopt;
 }
@@ -134,12 +139,12 @@ std::optional<Fault> handle_rerank(ServerState& state, const HttpRequest& reques
   std::string query;
   const Json& asked = member_or_null(read->body, "query");
   if (asked.is_null()) return missing_field("query");
-  if (auto fault = read_text(asked, "query", query)) return fault;
+  if (auto fault = read_text(asked, "query", query, read->fields.ignored)) return fault;
   const Json& listed = member_or_null(read->body, "documents");
   if (!listed.is_null() && !listed.is_array())
     return wrong_type("documents", "an array of texts", json_type_name(listed));
   std::vector<std::string> documents;
-  if (auto fault = read_texts(listed, "documents", documents)) return fault;
+  if (auto fault = read_texts(listed, "documents", documents, read->fields.ignored)) return fault;
   std::vector<TextPair> pairs;
   for (const std::string& document : documents) pairs.push_back({&query, &document});
   const PoolingFields& fields = read->fields;
@@ -177,7 +182,9 @@ std::optional<Fault> handle_score(ServerState& state, const HttpRequest& request
   for (int side = 0; side < 2; ++side) {
     const char* newer = side == 0 ? "queries" : "documents";
     const std::string name = read->body.contains(newer) ? newer : side == 0 ? "text_1" : "text_2";
-    if (auto fault = read_texts(member_or_null(read->body, name), name, sides[side])) return fault;
+    if (auto fault =
+            read_texts(member_or_null(read->body, name), name, sides[side], read->fields.ignored))
+      return fault;
   }
   const std::size_t first = sides[0].size(), second = sides[1].size();
   if (first != 1 && first != second)

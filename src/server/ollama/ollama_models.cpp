@@ -2,6 +2,8 @@
 #include "base/build.h"
 #include "base/hash.h"
 #include "server/api/prompts.h"
+#include "server/api/protocol_fields.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "server/core/pooling_model.h"
 #include "server/ollama/handlers.h"
@@ -101,6 +103,13 @@ std::optional<Fault> handle_ollama_show(ServerState& state, const HttpRequest& r
       if (auto fault = read_member(*body, key, key, name)) return fault;
   if (!name || name->empty()) return missing_field("model");
   if (auto fault = check_model(model, ollama_model_name(*name))) return fault;
+  std::optional<bool> is_verbose;
+  if (auto fault = read_member(*body, "verbose", "verbose", is_verbose)) return fault;
+  std::vector<std::string> ignored;
+  if (is_verbose.value_or(false)) note_without_effect("verbose", ignored);
+  static constexpr std::string_view kKnown[] = {"model", "name", "verbose"};
+  note_unknown(*body, kKnown, "", ignored);
+  tell_ignored(*responder, ignored);
   const ModelConfig& config = model.engine->model_config();
   const std::string& family = config.model_type;
   Json info{{"general.architecture", family}, {"general.file_type", model.engine->dtype_name()}};

@@ -13,6 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxItems = 4096;
+constexpr std::size_t kMaxToolNameBytes = 64;  // of a chat's tool
 constexpr std::string_view kThoughtMark = "sluice1:";
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
@@ -130,20 +131,21 @@ class InputReader {
                                 const std::string& type) {
     const bool is_custom = type == "custom_tool_call";
     const char* const text_key = is_custom ? "input" : "arguments";
-    std::optional<std::string> id, name, text;
+    std::optional<std::string> id, name, space, text;
     if (auto fault = read_member(item, "call_id", path + ".call_id", id)) return fault;
     if (auto fault = read_member(item, "name", path + ".name", name)) return fault;
+    if (auto fault = read_member(item, "namespace", path + ".namespace", space)) return fault;
     if (auto fault = read_member(item, text_key, fmt::format("{}.{}", path, text_key), text))
       return fault;
     if (!id) return missing_field(path + ".call_id");
     if (!name) return missing_field(path + ".name");
     if (!text) return missing_field(fmt::format("{}.{}", path, text_key));
     begin(path);
-    calls_.push_back(
-        Json{{"id", *id},
-             {"type", "function"},
-             {"function",
-              {{"name", *name}, {"arguments", is_custom ? Json{{"input", *text}} : Json(*text)}}}});
+    calls_.push_back(Json{{"id", *id},
+                          {"type", "function"},
+                          {"function",
+                           {{"name", name_for_model(space.value_or(""), *name)},
+                            {"arguments", is_custom ? Json{{"input", *text}} : Json(*text)}}}});
     return std::nullopt;
   }
 
@@ -196,13 +198,28 @@ Result<std::vector<SourcedMessage>> read_input(const Json& input) {
   return reader.take();
 }
 
+std::string name_for_model(std::string_view tool_namespace, std::string_view name) {
+  if (tool_namespace.empty()) return std::string(name);
+  std::string joined(tool_namespace);
+  if (!joined.ends_with("__")) joined += "__";
+  joined += name;
+  return joined.size() <= kMaxToolNameBytes ? joined : std::string(name);
+}
+
 void note_input_keys(const Json& input, std::vector<std::string>& ignored) {
   static constexpr std::string_view kKnown[] = {
       "type",    "id",   "status", "role",  "content", "summary",   "encrypted_content",
       "call_id", "name", "output", "input", "phase",   "arguments", "namespace"};
   if (!input.is_array()) return;
   std::vector<std::string> unknown;
-  for (const Json& item : input) note_unknown(item, kKnown, "input.", unknown);
+  for (const Json& item : input) {
+    note_unknown(item, kKnown, "input.", unknown);
+    if (member_or_null(item, "type") != "reasoning") continue;  // the chat reads other contents
+    static constexpr std::string_view kPart[] = {"type", "text"};
+    for (const char* key : {"content", "summary"})
+      for (const Json& part : member_or_null(item, key))
+        if (part.is_object()) note_unknown(part, kPart, fmt::format("input.{}.", key), unknown);
+  }
   for (std::string& path : unknown)
     if (std::ranges::find(ignored, path) == ignored.end()) ignored.push_back(std::move(path));
 }

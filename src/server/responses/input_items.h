@@ -18,6 +18,10 @@ using SourcedMessage = std::pair<Json, std::string>;
 // one message of the assistant. Faults carry the path of the item.
 Result<std::vector<SourcedMessage>> read_input(const Json& input);
 
+// The name under which the model knows a tool of a namespace (empty: of none): both, where that is
+// short enough for a name.
+std::string name_for_model(std::string_view tool_namespace, std::string_view name);
+
 // Appends the keys of items that nobody reads to `ignored`. `input`: what read_input took.
 void note_input_keys(const Json& input, std::vector<std::string>& ignored);
 

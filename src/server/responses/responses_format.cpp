@@ -38,10 +38,6 @@ ResponsesFormat::~ResponsesFormat() {
   }
 }
 
-bool ResponsesFormat::is_custom(const std::string& name) const {
-  return std::ranges::find(set_.custom_tools, name) != set_.custom_tools.end();
-}
-
 Json ResponsesFormat::response(std::string_view status, const GenerationTotals* totals) const {
   Json json = set_.head;
   json["status"] = status;
@@ -85,11 +81,13 @@ Json ResponsesFormat::answer_message() const {
       text += item["content"][0]["text"].get<std::string>();
     } else {
       const bool custom = type == "custom_tool_call";
+      const std::string name =
+          name_for_model(item.value("namespace", ""), item["name"].get_ref<const std::string&>());
       calls.push_back(
           Json{{"id", item["call_id"]},
                {"type", "function"},
                {"function",
-                {{"name", item["name"]},
+                {{"name", name},
                  {"arguments", custom ? Json{{"input", item["input"]}} : item["arguments"]}}}});
     }
   }
@@ -146,13 +144,16 @@ void ResponsesFormat::open_item(const AnswerPart& part, std::string* events) {
                  {"content", Json::array()}};
     first_part = text_part("");
   } else {
-    is_custom_ = is_custom(part.name);
+    const auto tool = std::ranges::find(set_.tools, part.name, &ResponseTool::model_name);
+    const bool is_plain = tool == set_.tools.end();
+    is_custom_ = !is_plain && tool->is_custom;
     item_ = Json{{"id", make_id(is_custom_ ? "ctc_" : "fc_")},
                  {"type", is_custom_ ? "custom_tool_call" : "function_call"},
                  {"status", "in_progress"},
                  {"call_id", part.call_id},
-                 {"name", part.name},
+                 {"name", is_plain ? part.name : tool->name},
                  {is_custom_ ? "input" : "arguments", ""}};
+    if (!is_plain && !tool->tool_namespace.empty()) item_["namespace"] = tool->tool_namespace;
   }
   if (!events) return;
   append(*events, "response.output_item.added",

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "server/api/answer_parts.h"
 #include "server/core/generation.h"
+#include "server/responses/responses_request.h"
 #include "storage/response_store.h"
 
 namespace sluice {
@@ -19,7 +20,7 @@ class ResponsesFormat : public ReplyFormat {
     std::shared_ptr<ResponseStore> store;  // null: it is not kept
     StoredResponse record;                 // what is kept, without the answer
     Json messages = Json::array();         // that it adds to its conversation
-    std::vector<std::string> custom_tools;
+    std::vector<ResponseTool> tools;
     bool wants_encrypted = false;
     bool one_call = false;
     ChatOutputSettings output;
@@ -54,7 +55,6 @@ class ResponsesFormat : public ReplyFormat {
   void close_call(std::string* events);
   Json place() const;  // item_id, output_index
   void read_parts(std::string* events);
-  bool is_custom(const std::string& name) const;
 
   Settings set_;
   AnswerReader reader_;

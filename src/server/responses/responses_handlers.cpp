@@ -142,7 +142,7 @@ std::optional<Fault> handle_responses(ServerState& state, const HttpRequest& req
     settings.record.input_items = dump_json(listed_items((*body)["input"]));
     for (const auto& [message, path] : read->messages) settings.messages.push_back(message);
   }
-  settings.custom_tools = read->custom_tools;
+  settings.tools = std::move(read->tools);
   settings.wants_encrypted = read->wants_encrypted;
   settings.one_call = chat->one_call;
   settings.output = std::move(chat->output);

@@ -14,18 +14,25 @@
 
 namespace sluice {
 
+// A tool whose calls are other items than the model's words for them.
+struct ResponseTool {
+  std::string model_name;  // as the model knows it
+  std::string name, tool_namespace;
+  bool is_custom = false;
+};
+
 struct ResponsesRequest {
-  Json chat = Json::object();             // without messages, which lay_out_messages adds
-  FieldNames names;                       // of the chat request's fields, for its faults
-  std::vector<std::string> ignored;       // fields that changed nothing
-  std::string instructions;               // empty: none
-  std::vector<SourcedMessage> messages;   // of `input`
-  std::string previous_id;                // empty: none
-  bool is_stored = true;                  // `store`
-  bool may_truncate = false;              // `truncation`: auto
-  bool wants_encrypted = false;           // `include`: reasoning.encrypted_content
-  std::vector<std::string> custom_tools;  // names
-  Json echo = Json::object();             // what the response repeats of the request
+  Json chat = Json::object();            // without messages, which lay_out_messages adds
+  FieldNames names;                      // of the chat request's fields, for its faults
+  std::vector<std::string> ignored;      // fields that changed nothing
+  std::string instructions;              // empty: none
+  std::vector<SourcedMessage> messages;  // of `input`
+  std::string previous_id;               // empty: none
+  bool is_stored = true;                 // `store`
+  bool may_truncate = false;             // `truncation`: auto
+  bool wants_encrypted = false;          // `include`: reasoning.encrypted_content
+  std::vector<ResponseTool> tools;       // custom ones and those of namespaces
+  Json echo = Json::object();            // what the response repeats of the request
 };
 
 // Faults carry the path of the value in the request.

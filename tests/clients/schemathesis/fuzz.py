@@ -39,7 +39,7 @@ def start(server, folder, index, seconds):
     return subprocess.Popen(
         [program, "run", server.url + "/openapi.json", "--checks", CHECKS, "--max-time", str(seconds), "--workers", "4",
          "--phases", "fuzzing" if index else "coverage,fuzzing", "--seed", str(SEED + index), "--max-examples", "1000",
-         "--continue-on-failure", "--request-timeout", "60", "--suppress-health-check", "all", "--warnings", "off",
+         "--continue-on-failure", "--request-timeout", "300", "--suppress-health-check", "all", "--warnings", "off",
          "--no-shrink", "--no-color"],
         cwd=cwd, stdout=open(cwd / "report.txt", "wb"), stderr=subprocess.STDOUT,
         env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(HERE),

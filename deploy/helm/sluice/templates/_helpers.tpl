@@ -15,6 +15,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- /* http or https: of the probes, and the name of the port. */ -}}
+{{- define "sluice.scheme" -}}
+{{- if .Values.tls.secret }}https{{ else }}http{{ end -}}
+{{- end }}
+
+{{- define "sluice.port" -}}
+{{- .Values.service.port | default (ternary 443 80 (ne .Values.tls.secret "")) -}}
+{{- end }}
+
 {{- /* The secret that holds the keys; empty: there is none. */ -}}
 {{- define "sluice.secret" -}}
 {{- if .Values.existingSecret }}{{ .Values.existingSecret }}
