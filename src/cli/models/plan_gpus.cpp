@@ -233,7 +233,7 @@ void print_refused(const GpuPlan& plan) {
 
 void print(const GpuPlan& plan) {
   const MixQuestion& question = plan.question;
-  fmt::print("{} ({}) on {} {}: {} sequences of {} tokens, by a model of costs\n\n", plan.model,
+  fmt::print("{} ({}) on {} {}, predicted: {} sequences of {} tokens\n\n", plan.model,
              question.config.architecture, question.gpus.count, question.gpus.machine->full_name,
              question.concurrency, question.context);
   if (plan.latency != nullptr) {
