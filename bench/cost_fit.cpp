@@ -4,7 +4,7 @@
 //   cost_fit REPOSITORY --keep              shows the constants as they are
 //   cost_fit REPOSITORY --without qwen3-8b  leaves steps with that name out, and shows these alone
 //
-// The sum of squared logarithms of predicted over measured is made small, one constant after the
+// The sum of the errors' fourth powers (logarithms) is made small, one constant after the
 // other, with steps that shrink. A line of output is a step (GPUs, kind, batch, tokens, measured
 // and predicted milliseconds, name) or a constant. tools/cost_constants reads them.
 #include <fmt/format.h>
@@ -42,9 +42,11 @@ constexpr Constant kConstants[] = {
 double loss(const std::vector<MeasuredStep>& steps, const CostConstants& constants) {
   double sum = 0;
   for (const MeasuredStep& step : steps) {
-    // A row far off does not pull the others along.
+    // The promise is a bound, so errors near it count most. A row far off does not pull the others
+    // along: beyond kFar the fourth power goes on as a line.
+    constexpr double kFar = 0.13;
     const double error = std::abs(std::log(step.predicted(constants) / step.seconds));
-    sum += error < 0.15 ? error * error : 0.15 * (2 * error - 0.15);
+    sum += error < kFar ? std::pow(error, 4) : std::pow(kFar, 3) * (4 * error - 3 * kFar);
   }
   return sum;
 }

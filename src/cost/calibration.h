@@ -28,17 +28,17 @@ inline constexpr GpuMachine kGpuMachines[] = {
 };
 
 inline constexpr CostConstants kCalibratedConstants{
-    .launch_s = 5.646e-06,
-    .stream_share = 0.9347,
-    .rows_share = 0.9936,
-    .gemm_share = 0.8976,
-    .expert_gemm_share = 0.222,
-    .prefill_attention_share = 0.7301,
-    .converted_per_s = 3.159e+12,
-    .sum_s = 7.524e-06,
-    .nccl_s = 1.123e-05,
+    .launch_s = 5.546e-06,
+    .stream_share = 0.9315,
+    .rows_share = 0.9332,
+    .gemm_share = 0.9035,
+    .expert_gemm_share = 0.2211,
+    .prefill_attention_share = 0.6658,
+    .converted_per_s = 3.88e+12,
+    .sum_s = 6.866e-06,
+    .nccl_s = 1.067e-05,
     .peer_s = 1e-06,
-    .link_share = 0.7101,
+    .link_share = 0.7068,
 };
 
 }  // namespace sluice

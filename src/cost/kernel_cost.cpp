@@ -33,7 +33,8 @@ double product_seconds(const KernelWork& work, const GpuMachine& machine,
   const double peak = in_fp8 ? machine.fp8_flops : machine.bf16_flops;
   const double matrix_share =
       is_experts ? constants.expert_gemm_share : constants.gemm_share * wave_share(work, machine);
-  return std::max({read_s, convert_s, work.operations / (peak * matrix_share)});
+  // Conversion hides reads in part only.
+  return std::max(std::hypot(read_s, convert_s), work.operations / (peak * matrix_share));
 }
 
 double attention_seconds(const KernelWork& work, const GpuMachine& machine,

@@ -32,15 +32,18 @@ void add_products(const PartInputs& in, const Matrices& matrices, double rows, K
     const double share = rank_share(matrix, in.step.mix, in.config, in.layer);
     const double elements = matrix.outputs * matrix.inputs * share;
     const double bits = element_bits(matrix.stored, in.step.types);
+    const bool is_fp8 = in.step.types.is_fp8 && bits < 16;
+    double launches = is_chained && rows <= kSkinnyRows ? 0 : matrix.launches;
+    if (is_fp8 && rows > kSkinnyRows && matrix.needs_fp8_rows) ++launches;
     out.push_back({.kind = KernelKind::kProduct,
-                   .launches = is_chained && rows <= kSkinnyRows ? 0 : matrix.launches,
+                   .launches = launches,
                    .rows = rows,
                    .columns = matrix.outputs * share,
                    .weight_bytes = elements * bits / 8,
                    .converted = bits < 16 ? elements : 0,
                    .bytes = 0,
                    .operations = 2 * rows * elements,
-                   .is_fp8 = in.step.types.is_fp8 && bits < 16});
+                   .is_fp8 = is_fp8});
   }
 }
 
@@ -68,8 +71,10 @@ void add_heads_matrices(const ModelConfig& config, int layer, Matrices& out) {
        .inputs = hidden,
        .sharing = Sharing::kKeyHeads,
        .launches = 0});
-  out.push_back(
-      {.outputs = hidden, .inputs = heads * config.value_dim(), .sharing = Sharing::kHeads});
+  out.push_back({.outputs = hidden,
+                 .inputs = heads * config.value_dim(),
+                 .sharing = Sharing::kHeads,
+                 .needs_fp8_rows = true});
 }
 
 void add_heads_kernels(const PartInputs& in, Kernels& out) {
@@ -228,7 +233,8 @@ bool has_mlp(const ModelConfig& config, int layer) {
 void add_mlp_matrices(const ModelConfig& config, int, Matrices& out) {
   const double inner = config.intermediate_size, hidden = config.hidden_size;
   out.push_back({.outputs = 2 * inner, .inputs = hidden, .sharing = Sharing::kColumns});
-  out.push_back({.outputs = hidden, .inputs = inner, .sharing = Sharing::kColumns});
+  out.push_back(
+      {.outputs = hidden, .inputs = inner, .sharing = Sharing::kColumns, .needs_fp8_rows = true});
 }
 
 void add_mlp_kernels(const PartInputs& in, Kernels& out) {
@@ -298,7 +304,8 @@ bool has_shared_experts(const ModelConfig& config, int layer) {
 void add_shared_matrices(const ModelConfig& config, int, Matrices& out) {
   const double inner = config.moe->shared_expert_intermediate_size, hidden = config.hidden_size;
   out.push_back({.outputs = 2 * inner, .inputs = hidden, .sharing = Sharing::kColumns});
-  out.push_back({.outputs = hidden, .inputs = inner, .sharing = Sharing::kColumns});
+  out.push_back(
+      {.outputs = hidden, .inputs = inner, .sharing = Sharing::kColumns, .needs_fp8_rows = true});
 }
 
 void add_shared_kernels(const PartInputs& in, Kernels& out) {

@@ -42,6 +42,8 @@ struct Matrix {
   StoredAs stored = StoredAs::kLinear;
   double count = 1;     // of equal matrices: the experts
   double launches = 1;  // 0: multiplied by the kernel of the matrix before
+  // Rows come from no norm, which could make them FP8: a kernel of its own does so.
+  bool needs_fp8_rows = false;
 };
 
 // Tokens of one kind in a step of a data-parallel group, and what they attend to.
