@@ -20,7 +20,8 @@ MORE_FILES = {
     "chat-template": 11,    # flags of `verify` and `run` too, and the name of what it is
     "load-format": 7,       # a flag of `pull` too
     # encoders have a plan of their own
-    "context-length": 8,    # and bench and verify make room for a whole sequence
+    "context-length": 9,    # and bench and verify make room for a whole sequence, and plan --gpus for many
+    "max-running-requests": 5,  # the command of plan --gpus
     "max-queued-requests": 5,
     "max-queued-tokens": 5,
     "tp-size": 5,

@@ -123,6 +123,9 @@ inline constexpr VerbFlag kPlan[] = {
     kConfig,
     {"memory", true, "BYTES", "Supposes so much memory; 24G and 24g are accepted.",
      "what this machine has free", "1 to 1125899906842624"},
+    {"gpus", true, "NxKIND", "Predicts speed and memory of every mix of parallelism on N GPUs.",
+     "none", "1 to 8 of H100 or H200: 8xH200"},
+    {"concurrency", true, "N", "With --gpus: sequences at once.", "64", "1 to 65536"},
     kJson,
 };
 

@@ -14,7 +14,7 @@ constexpr Verb kVerbs[] = {
      "Serves a model over HTTP.", flags::kServe, 1, run_serve},
     {"generate", "MODEL (--prompt TEXT [--chat] | --input-ids 1,2,3) [flags]",
      "Completes one prompt.", flags::kGenerate, 1, run_generate},
-    {"plan", "MODEL [--memory BYTES] [--json] [flags]",
+    {"plan", "MODEL [--memory BYTES | --gpus 8xH200 [--concurrency N]] [--json] [flags]",
      "Says what a model needs, what fits, and how to start it.", flags::kPlan, 1, run_plan},
     {"show", "MODEL [--json] [flags]", "Says what is understood of a model's files.", flags::kShow,
      1, run_show},

@@ -174,6 +174,41 @@ def test_plan():
     assert small["fits"] and "--quantization int4" in small["command"]
 
 
+def test_plan_for_several_gpus():
+    model = CONFIGS / "qwen3-30b-a3b"
+    plan = json.loads(sluice("plan", model, "--gpus", "4xH200", "--context-length", 4096, "--concurrency", 32, "--json").stdout)
+    assert (plan["gpus"], plan["machine"], plan["context_length"], plan["concurrency"]) == (4, "H200", 4096, 32)
+    served = [mix for mix in plan["mixes"] if mix["can_serve"]]
+    best, throughput = plan["best_latency"], plan["best_throughput"]
+    assert best["decode"]["1"]["seconds"] == min(mix["decode"]["1"]["seconds"] for mix in served)
+    assert throughput["decode"]["32"]["tokens_per_s"] == max(mix["decode"]["32"]["tokens_per_s"] for mix in served)
+    for mix in served:
+        assert mix["mix"]["tp"] * mix["mix"]["pp"] * mix["mix"]["servers"] == 4 and not mix["reason"]
+        assert mix["weight_bytes"] + mix["kv_bytes"] <= mix["available_bytes"]
+        assert mix["mix"]["tp"] == 1 or f"--tp-size {mix['mix']['tp']}" in mix["command"]
+    assert all(mix["reason"] for mix in plan["mixes"] if not mix["can_serve"])
+    shown = sluice("plan", model, "--gpus", "4xH200")
+    assert shown.returncode == 0 and "Fastest for one sequence: tp 4" in shown.stdout and f"sluice serve {model}" in shown.stdout
+    none = sluice("plan", CONFIGS / "deepseek-v3.2", "--gpus", "8xH100")
+    assert none.returncode == 3 and "No mix can serve it." in none.stdout and "of weights, and has" in none.stdout
+
+
+@pytest.mark.parametrize("flags, words", [
+    (("--gpus", "0xH200"), "as 8xH200"),
+    (("--gpus", "3xFoo"), "the kinds are H100, H200"),
+    (("--gpus", "8xB200"), "the kinds are H100, H200"),
+    (("--gpus", "16xH200"), "at most 8xH200"),
+    (("--gpus", "2xH200", "--tp-size", "2"), "leave --tp-size"),
+    (("--gpus", "2xH200", "--memory", "24G"), "exclude each other"),
+    (("--gpus", "2xH200", "--concurrency", "0"), "concurrency"),
+    (("--gpus", "2xH200", "--context-length", "1000000"), "max_position_embeddings"),
+    (("--concurrency", "8"), "add --gpus"),
+])
+def test_plan_refuses_gpus_that_it_does_not_know(flags, words):
+    done = sluice("plan", CONFIGS / "qwen3-8b", *flags)
+    assert done.returncode == 2 and words in done.stderr and not done.stdout, done
+
+
 def test_the_planned_command_starts():
     command = json.loads(sluice("plan", TINY, "--memory", "120M", "--dtype", "float32", "--json").stdout)["command"].split()
     assert command[:2] == ["sluice", "serve"]

@@ -6,6 +6,8 @@
 #include "cli/models/draft_size.h"
 #include "cli/models/fit.h"
 #include "cli/models/model_files.h"
+#include "cli/models/plan_gpus.h"
+#include "cli/models/serve_command.h"
 #include "cli/verbs.h"
 #include "engine/model_choice.h"
 #include "models/registry.h"
@@ -14,18 +16,6 @@
 
 namespace sluice {
 namespace {
-
-// Arguments as a shell reads them.
-std::string shell_word(const std::string& text) {
-  const bool plain = !text.empty() && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("-_./@:+").find(c) != std::string_view::npos;
-  });
-  if (plain) return text;
-  std::string out = "'";
-  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 // Another way to hold the weights, and whether it fits then.
 struct Alternative {
@@ -55,8 +45,6 @@ struct Plan {
 // The options that were given, and those that the answer adds.
 std::string command_of(const Plan& p) {
   Options options = p.options;
-  options.model.clear();  // stands behind the verb
-  if (p.stored.empty() && !p.is_at_hub) options.load_format = "dummy";
   const std::int64_t most = p.config.max_position_embeddings;
   options.context_length = p.answer.longest != most ? p.answer.longest : 0;
   options.allow_longer = p.answer.longest > most;
@@ -64,15 +52,7 @@ std::string command_of(const Plan& p) {
   // context.
   if (options.max_total_tokens == 0 && p.answer.default_tokens < p.answer.longest)
     options.max_total_tokens = p.answer.longest;
-  std::string command = fmt::format("sluice serve {}", shell_word(p.options.model));
-  for (const GivenOption& given : given_options(options)) {
-    command += fmt::format(" --{}", given.row->name);
-    if (given.row->type != OptionType::kFlag)
-      command += " " + shell_word(given.text);
-    else if (given.text != "true")
-      command += "=" + given.text;
-  }
-  return command;
+  return serve_command(p.options.model, options, !p.stored.empty() || p.is_at_hub);
 }
 
 std::vector<Alternative> alternatives_of(const Plan& p, const std::string& model) {
@@ -110,7 +90,7 @@ Plan make_plan(const Arguments& arguments) {
   p.serving = resolve_or_throw(p.options, p.config, p.machine);
   require(p.serving.num_ranks == 1,
           "`sluice plan` counts the memory of one rank, not of {}; leave --tp-size, "
-          "--ep-size and --pp-size out",
+          "--ep-size and --pp-size out, or plan for several GPUs with --gpus",
           p.serving.num_ranks);
   p.form = weight_form(p.serving, p.config, model.directory);
   p.supposed = arguments.has("memory");
@@ -267,6 +247,9 @@ void print(const Plan& p) {
 }  // namespace
 
 int run_plan(const Arguments& arguments) {
+  if (arguments.has("gpus")) return run_plan_gpus(arguments);
+  if (arguments.has("concurrency"))
+    throw UsageError("--concurrency is of --gpus", "add --gpus, as --gpus 8xH200");
   const Plan plan = make_plan(arguments);
   if (arguments.has("json"))
     fmt::print("{}\n", dump_json(json_of(plan)));

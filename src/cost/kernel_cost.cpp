@@ -1,0 +1,97 @@
+#include "cost/kernel_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+constexpr double kTile = 128;         // rows and columns of a tile of a product of many rows
+constexpr double kMinRowsInFp8 = 64;  // fewer rows are multiplied in bfloat16
+// Rows for which a kernel converts a weight once: of few rows, and of many.
+constexpr double kFewRows = 64, kRowsOfFew = 32;
+
+// Share of the SMs that have a tile, in the mean of all waves. Products of few rows also cut their
+// depth, so they have tiles for all.
+double wave_share(const KernelWork& work, const GpuMachine& machine) {
+  if (work.rows <= kTile) return 1;
+  const double tiles = std::ceil(work.rows / kTile) * std::ceil(work.columns / kTile);
+  const double waves = std::ceil(tiles / machine.num_sms);
+  return tiles / (waves * machine.num_sms);
+}
+
+double product_seconds(const KernelWork& work, const GpuMachine& machine,
+                       const CostConstants& constants) {
+  const bool is_experts = work.kind == KernelKind::kExperts;
+  const double share =
+      is_experts || work.rows <= kSkinnyRows ? constants.stream_share : constants.rows_share;
+  const double read_s = (work.weight_bytes + work.bytes) / (machine.copy_bytes_per_s * share);
+  const bool in_fp8 = work.is_fp8 && work.rows >= kMinRowsInFp8;
+  const double conversions =
+      in_fp8 ? 0 : std::ceil(work.rows / (work.rows <= kFewRows ? kRowsOfFew : kTile));
+  const double convert_s = conversions * work.converted / (constants.converted_per_s * share);
+  const double peak = in_fp8 ? machine.fp8_flops : machine.bf16_flops;
+  const double matrix_share =
+      is_experts ? constants.expert_gemm_share : constants.gemm_share * wave_share(work, machine);
+  // Conversion hides reads in part only.
+  return std::max(std::hypot(read_s, convert_s), work.operations / (peak * matrix_share));
+}
+
+double attention_seconds(const KernelWork& work, const GpuMachine& machine,
+                         const CostConstants& constants) {
+  const double read_s = work.bytes / (machine.copy_bytes_per_s * constants.stream_share);
+  const double multiply_s =
+      work.operations / (machine.bf16_flops * constants.prefill_attention_share);
+  return std::max(read_s, multiply_s);
+}
+
+// `parts`: how often the tensor leaves a GPU.
+double message_seconds(double latency_s, double parts, const KernelWork& work,
+                       const GpuMachine& machine, const CostConstants& constants) {
+  return latency_s + (work.ranks - 2) * constants.peer_s +
+         parts * work.message_bytes / (machine.link_bytes_per_s * constants.link_share);
+}
+
+double collective_seconds(const KernelWork& work, const GpuMachine& machine,
+                          const CostConstants& constants) {
+  if (work.ranks == 1) return 0;
+  const double others = work.ranks - 1, rest = others / work.ranks;
+  switch (work.kind) {
+    case KernelKind::kSum:
+      // One shot sends the whole tensor to every other GPU; a ring sends each part twice.
+      return work.message_bytes <= peer_sum_bytes(work.ranks)
+                 ? message_seconds(constants.sum_s, others, work, machine, constants)
+                 : message_seconds(constants.nccl_s, 2 * rest, work, machine, constants);
+    case KernelKind::kGather:
+      return message_seconds(constants.nccl_s, rest, work, machine, constants);
+    default:
+      return message_seconds(constants.nccl_s, 1, work, machine, constants);
+  }
+}
+
+}  // namespace
+
+double peer_sum_bytes(int ranks) {
+  constexpr double kMiB = 1 << 20;
+  return ranks <= 2 ? 8 * kMiB : ranks <= 4 ? kMiB : ranks <= 8 ? kMiB / 2 : 0;
+}
+
+double kernel_seconds(const KernelWork& work, const GpuMachine& machine,
+                      const CostConstants& constants) {
+  switch (work.kind) {
+    case KernelKind::kSum:
+    case KernelKind::kGather:
+    case KernelKind::kSend:
+      return collective_seconds(work, machine, constants);
+    case KernelKind::kProduct:
+    case KernelKind::kExperts:
+      return work.launches * constants.launch_s + product_seconds(work, machine, constants);
+    case KernelKind::kAttention:
+      return work.launches * constants.launch_s + attention_seconds(work, machine, constants);
+    case KernelKind::kElementwise:
+      break;
+  }
+  return work.launches * constants.launch_s + work.bytes / machine.copy_bytes_per_s;
+}
+
+}  // namespace sluice
