@@ -1,8 +1,8 @@
 // Finds the constants of the cost model from measured steps, and prints a table of these.
 //
-//   cost_fit REPOSITORY                     finds them from all steps
-//   cost_fit REPOSITORY --keep              shows the constants as they are
-//   cost_fit REPOSITORY --without qwen3-8b  leaves steps with that name out, and shows these alone
+//   cost_fit REPOSITORY                     finds them from steps of one GPU, and of two without
+//   experts cost_fit REPOSITORY --keep              shows the constants as they are cost_fit
+//   REPOSITORY --without qwen3-8b  leaves steps with that name out, and shows these alone
 //
 // The sum of the errors' fourth powers (logarithms) is made small, one constant after the
 // other, with steps that shrink. A line of output is a step (GPUs, kind, batch, tokens, measured
@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "cli/models/testing/measured_steps.h"
@@ -84,7 +85,13 @@ int main(int argc, char** argv) {
       (is_out ? left_out : steps).push_back(std::move(step));
     }
   CostConstants constants = calibrated_constants();
-  if (flag != "--keep") constants = fit(steps, constants);
+  // Prompts of experts on two GPUs, and four GPUs, show what the model says of the unseen.
+  std::vector<MeasuredStep> seen;
+  std::ranges::copy_if(steps, std::back_inserter(seen), [](const MeasuredStep& step) {
+    const int gpus = step.mix.num_gpus();
+    return gpus == 1 || (gpus == 2 && (step.is_decode || !step.config.moe));
+  });
+  if (flag != "--keep") constants = fit(seen, constants);
   for (const MeasuredStep& step : left_out.empty() ? steps : left_out)
     fmt::print("step\t{}\t{}\t{}\t{}\t{:.4f}\t{:.4f}\t{}\n", step.mix.num_gpus(),
                step.is_decode ? "decode" : "prefill", step.batch, step.input, step.seconds * 1e3,

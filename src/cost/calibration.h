@@ -28,17 +28,17 @@ inline constexpr GpuMachine kGpuMachines[] = {
 };
 
 inline constexpr CostConstants kCalibratedConstants{
-    .launch_s = 5.546e-06,
-    .stream_share = 0.9315,
-    .rows_share = 0.9332,
-    .gemm_share = 0.9035,
+    .launch_s = 5.654e-06,
+    .stream_share = 0.9282,
+    .rows_share = 0.9511,
+    .gemm_share = 0.9026,
     .expert_gemm_share = 0.2211,
-    .prefill_attention_share = 0.6658,
-    .converted_per_s = 3.88e+12,
-    .sum_s = 6.866e-06,
-    .nccl_s = 1.067e-05,
+    .prefill_attention_share = 0.6678,
+    .converted_per_s = 3.905e+12,
+    .sum_s = 7.65e-06,
+    .nccl_s = 1.088e-05,
     .peer_s = 1e-06,
-    .link_share = 0.7068,
+    .link_share = 0.5423,
 };
 
 }  // namespace sluice

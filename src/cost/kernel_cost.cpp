@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace sluice {
 namespace {
@@ -10,6 +11,8 @@ constexpr double kTile = 128;         // rows and columns of a tile of a product
 constexpr double kMinRowsInFp8 = 64;  // fewer rows are multiplied in bfloat16
 // Rows for which a kernel converts a weight once: of few rows, and of many.
 constexpr double kFewRows = 64, kRowsOfFew = 32;
+constexpr double kMiB = 1 << 20;
+constexpr double kPeerGatherBytes = kMiB;  // of one GPU; kernels gather no more
 
 // Share of the SMs that have a tile, in the mean of all waves. Products of few rows also cut their
 // depth, so they have tiles for all.
@@ -58,12 +61,15 @@ double collective_seconds(const KernelWork& work, const GpuMachine& machine,
   const double others = work.ranks - 1, rest = others / work.ranks;
   switch (work.kind) {
     case KernelKind::kSum:
-      // One shot sends the whole tensor to every other GPU; a ring sends each part twice.
+      // One shot sends the whole tensor to every other GPU, in bfloat16; a ring sends each part
+      // twice, in float32.
       return work.message_bytes <= peer_sum_bytes(work.ranks)
-                 ? message_seconds(constants.sum_s, others, work, machine, constants)
+                 ? message_seconds(constants.sum_s, others / 2, work, machine, constants)
                  : message_seconds(constants.nccl_s, 2 * rest, work, machine, constants);
     case KernelKind::kGather:
-      return message_seconds(constants.nccl_s, rest, work, machine, constants);
+      return message_seconds(
+          work.message_bytes <= work.ranks * kPeerGatherBytes ? constants.sum_s : constants.nccl_s,
+          rest, work, machine, constants);
     default:
       return message_seconds(constants.nccl_s, 1, work, machine, constants);
   }
@@ -72,8 +78,7 @@ double collective_seconds(const KernelWork& work, const GpuMachine& machine,
 }  // namespace
 
 double peer_sum_bytes(int ranks) {
-  constexpr double kMiB = 1 << 20;
-  return ranks <= 2 ? 8 * kMiB : ranks <= 4 ? kMiB : ranks <= 8 ? kMiB / 2 : 0;
+  return ranks <= 2 ? std::numeric_limits<double>::infinity() : ranks <= 4 ? 2 * kMiB : kMiB;
 }
 
 double kernel_seconds(const KernelWork& work, const GpuMachine& machine,

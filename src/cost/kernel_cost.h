@@ -39,7 +39,8 @@ struct KernelWork {
 double kernel_seconds(const KernelWork& work, const GpuMachine& machine,
                       const CostConstants& constants);
 
-// The longest sum that kernels take among `ranks` GPUs, in bytes; NCCL takes longer ones.
+// The longest sum that kernels take among `ranks` GPUs, in bytes of float32; NCCL takes longer ones
+// (distributed/peer/peer_communicator.cpp).
 double peer_sum_bytes(int ranks);
 
 }  // namespace sluice

@@ -158,14 +158,14 @@ void print_table(const GpuPlan& plan) {
   std::ranges::stable_sort(served, [&](const MixAnswer* a, const MixAnswer* b) {
     return a->at(question.concurrency).tokens_per_s > b->at(question.concurrency).tokens_per_s;
   });
-  std::string head = fmt::format("  {:<24}{:>10}{:>11}", "mix", "weights", "KV");
+  std::string head = fmt::format("  {:<28}{:>10}{:>11}", "mix", "weights", "KV");
   for (const MixStep& step : served.front()->decode) head += fmt::format("{:>9}", step.batch);
   fmt::print("{}{:>11}{:>11}{:>11}\n", head, "tokens/s", "prompt", "first");
-  fmt::print("  {:<24}{:>10}{:>11}{:>{}}{:>11}{:>11}{:>11}\n", "", "a GPU", "a GPU",
+  fmt::print("  {:<28}{:>10}{:>11}{:>{}}{:>11}{:>11}{:>11}\n", "", "a GPU", "a GPU",
              "ms a token, by sequences", 9 * served.front()->decode.size(),
              fmt::format("at {}", question.concurrency), "tokens/s", "token");
   for (const MixAnswer* answer : served) {
-    std::string line = fmt::format("  {:<24}{:>10}{:>11}", describe(answer->mix),
+    std::string line = fmt::format("  {:<28}{:>10}{:>11}", describe(answer->mix),
                                    in_bytes(answer->bytes.weights), in_bytes(answer->bytes.kv));
     for (const MixStep& step : answer->decode)
       line += step.fits ? fmt::format("{:>9.2f}", step.cost.seconds * 1e3)

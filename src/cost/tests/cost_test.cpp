@@ -102,9 +102,11 @@ TEST(KernelCost, LongSumsAreNccls) {
   EXPECT_EQ(sum(1e6, 1), 0);
   EXPECT_NEAR(sum(0, 2), constants.sum_s, 1e-12);
   EXPECT_NEAR(sum(0, 8), constants.sum_s + 6 * constants.peer_s, 1e-12);
-  for (const int ranks : {2, 4, 8}) {
-    const double limit = peer_sum_bytes(ranks), wire = gpu.link_bytes_per_s * constants.link_share;
-    EXPECT_NEAR(sum(limit, ranks), sum(0, ranks) + (ranks - 1) * limit / wire, 1e-12);
+  const double wire = gpu.link_bytes_per_s * constants.link_share;
+  EXPECT_NEAR(sum(1e9, 2), sum(0, 2) + 1e9 / 2 / wire, 1e-12);
+  for (const int ranks : {4, 8}) {
+    const double limit = peer_sum_bytes(ranks);
+    EXPECT_NEAR(sum(limit, ranks), sum(0, ranks) + (ranks - 1) * limit / 2 / wire, 1e-12);
     const double longer = limit + 1;
     EXPECT_NEAR(sum(longer, ranks),
                 constants.nccl_s + (ranks - 2) * constants.peer_s +
