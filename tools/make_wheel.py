@@ -1,7 +1,7 @@
 """Writes a wheel around dist/: make_wheel.py DIST VERSION FOLDER. `pip install` of it gives the command `sluice`.
 
-The wheel holds the program with its private libraries and the bundled model. Its one Python module replaces itself with
-the program, so nothing of Python runs while the program does.
+The wheel holds the program with its private libraries, the bundled model, and the Python client of deploy/wheel. The
+command replaces Python with the program, so nothing of Python runs while the program does.
 """
 
 import base64
@@ -11,20 +11,7 @@ import sys
 import zipfile
 
 TAG = "py3-none-manylinux_2_36_x86_64"
-MODULE = '''"""The program sluice: `python -m sluice` and the command `sluice` become it."""
-
-import os
-import pathlib
-import sys
-
-PROGRAM = pathlib.Path(__file__).parent / "dist" / "bin" / "sluice"
-MODELS = pathlib.Path(__file__).parent / "dist" / "share" / "sluice" / "models"  # the bundled model
-__version__ = "{version}"
-
-
-def main():
-    os.execv(PROGRAM, ["sluice", *sys.argv[1:]])
-'''
+SOURCES = pathlib.Path(__file__).resolve().parent.parent / "deploy" / "wheel" / "sluice"
 
 
 def main():
@@ -43,8 +30,8 @@ def main():
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.append(f"{target},sha256={digest},{len(data)}")
 
-        add("sluice/__init__.py", MODULE.format(version=version).encode())
-        add("sluice/__main__.py", b"from sluice import main\n\nmain()\n")
+        for file in sorted(SOURCES.glob("*.py")):
+            add(f"sluice/{file.name}", file.read_text().replace("@VERSION@", version).encode())
         for file in sorted(p for p in dist.rglob("*") if p.is_file()):
             is_program = file.parent.name in ("bin", "lib")
             add(f"sluice/dist/{file.relative_to(dist)}", file.read_bytes(), 0o755 if is_program else 0o644)

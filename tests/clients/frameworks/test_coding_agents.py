@@ -4,12 +4,17 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 
 import claude_agent_sdk
 import codex_cli_bin
 import pytest
+import scripted_model
+from sluice_server import TINY, Server
 
 TURNS = 30
+TIMER = {"type": "object", "properties": {"minutes": {"type": "integer"}, "label": {"type": "string"}},
+         "required": ["minutes"]}
 
 CODEX_CONFIG = """
 model = "sluice-tiny"
@@ -27,20 +32,47 @@ stream_max_retries = 0
 [analytics]
 enabled = false
 """
+CODEX_TOOL = """
+[mcp_servers.t]
+command = "{python}"
+args = ["{folder}/timers.py"]
+default_tools_approval_mode = "approve"
+"""
+
+# A server of the Model Context Protocol with one tool. It writes down each call.
+TIMERS = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    parameters, result = message.get("params", {{}}), {{}}
+    if message["method"] == "initialize":
+        result = {{"protocolVersion": parameters["protocolVersion"], "capabilities": {{"tools": {{}}}},
+                  "serverInfo": {{"name": "timers", "version": "1"}}}}
+    elif message["method"] == "tools/list":
+        result = {{"tools": [{{"name": "set_timer", "description": "Start a timer", "inputSchema": {schema}}}]}}
+    elif message["method"] == "tools/call":
+        with open("{folder}/calls", "a") as calls:
+            calls.write(json.dumps(parameters["arguments"]) + "\\n")
+        result = {{"content": [{{"type": "text", "text": "ok"}}]}}
+    print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+"""
 
 
 @pytest.fixture
-def codex(server, tmp_path):
-    """Runs `codex exec`, whose tools and words take 7,500 tokens, and returns its events."""
-    (tmp_path / "instructions.md").write_text("You help. Be brief.")
-    (tmp_path / "config.toml").write_text(CODEX_CONFIG.format(folder=tmp_path, url=server.url))
+def codex(tmp_path):
+    """Runs `codex exec` against a server, and returns its events. Its words and tools take 7,500 tokens."""
     work = tmp_path / "work"
     work.mkdir()
+    (tmp_path / "instructions.md").write_text("You help. Be brief.")
+    (tmp_path / "timers.py").write_text(TIMERS.format(folder=tmp_path, schema=TIMER))
 
-    def run(words):
+    def run(url, *words, config=CODEX_CONFIG):
+        (tmp_path / "config.toml").write_text(config.format(folder=tmp_path, url=url, python=sys.executable))
         done = subprocess.run(
-            [codex_cli_bin.bundled_codex_path(), "exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access",
-             words],
+            [codex_cli_bin.bundled_codex_path(), "exec", *words[:-1], "--json", "--skip-git-repo-check",
+             "--dangerously-bypass-approvals-and-sandbox", words[-1]],
             cwd=work, env={**os.environ, "CODEX_HOME": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=500)
         events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -50,21 +82,46 @@ def codex(server, tmp_path):
     return run
 
 
-def test_codex(codex, counts):
-    events = codex("What is the capital of France?")
+def test_codex(codex, server, counts):
+    events = codex(server.url, "What is the capital of France?")
     assert events[-1]["type"] == "turn.completed", events
     assert events[-1]["usage"]["input_tokens"] == counts["prompt_tokens"]
     assert events[-1]["usage"]["output_tokens"] == counts["generated_tokens"]
     assert any(event.get("item", {}).get("type") == "agent_message" for event in events)
 
 
+def test_codex_with_a_tool(codex, tmp_path):
+    """A session whose model calls the tool of the MCP server in each turn, and answers when it has the result."""
+    arguments = {"minutes": 3, "label": "tea"}
+    call = json.dumps({"name": "mcp__t__set_timer", "arguments": arguments})
+    scripts = [f"<tool_call>\n{call}\n</tool_call>", "Done."]
+    folder = tmp_path / "model"
+    scripted_model.write(folder, [script + scripted_model.END for script in scripts], ["<tool_call>", "</tool_call>"])
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["chat_template"] = ("{%- if tools -%}{%- endif -%}{{- 'x' * ((2 if messages[-1].role == 'tool' else 1) * "
+                                 f"{scripted_model.SPAN}) -}}}}")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    log = tmp_path / "server.log"
+    with Server(folder, "--dtype", "float32", "--served-model-name", "sluice-tiny", "--max-total-tokens", "32768",
+                "--tool-call-parser", "hermes", log=log) as scripted:
+        for turn in range(TURNS):
+            events = codex(scripted.url, *(["resume", "--last"] if turn else []), f"Set a timer, the {turn}th.",
+                           config=CODEX_CONFIG + CODEX_TOOL)
+            items = [event["item"] for event in events if event["type"] == "item.completed"]
+            calls = [item for item in items if item["type"] == "mcp_tool_call"]
+            assert [(call["server"], call["tool"]) for call in calls] == [("t", "set_timer")], events
+            assert calls[0]["status"] == "completed", events
+            assert items[-1]["type"] == "agent_message" and items[-1]["text"] == "Done.", events
+            assert events[-1]["type"] == "turn.completed", events
+    assert [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()] == [arguments] * TURNS
+    assert log.read_text().count("POST /v1/responses 200,") == 2 * TURNS
+
+
 def test_claude_code(server, counts, tmp_path):
     """A session with a tool of an MCP server: each turn calls it and reads its result."""
     calls = []
 
-    @claude_agent_sdk.tool("set_timer", "Start a timer", {
-        "type": "object", "properties": {"minutes": {"type": "integer"}, "label": {"type": "string"}},
-        "required": ["minutes"]})
+    @claude_agent_sdk.tool("set_timer", "Start a timer", TIMER)
     async def set_timer(arguments):
         calls.append(arguments)
         return {"content": [{"type": "text", "text": "ok"}]}
@@ -95,8 +152,6 @@ def test_claude_code(server, counts, tmp_path):
 
 def test_claude_code_with_its_own_tools(tmp_path_factory, tmp_path):
     """Its own words and tools, some of them deferred: more than the model's context, which is stretched."""
-    from sluice_server import TINY, Server
-
     log = tmp_path_factory.mktemp("long") / "server.log"
     with Server(TINY, "--dtype", "float32", "--context-length", "32768", "--allow-longer", log=log) as long:
         program = os.path.join(os.path.dirname(claude_agent_sdk.__file__), "_bundled", "claude")

@@ -1,0 +1,3 @@
+from sluice import main
+
+main()
