@@ -63,6 +63,7 @@ constexpr std::string_view kCodes[] = {
     "store_full",
     "store_unavailable",
     "unsupported_task",
+    "not_deterministic",
     "request_not_found",  // routes
     "bad_request",
     "https_required",
