@@ -36,20 +36,20 @@ def is_running(pid):
         return False
 
 
-@pytest.fixture(scope="module", params=[(RANKS, 2), (STAGES, 2), (RANKS + STAGES, 4), (RANKS + GROUPS, 2),
-                                        (("--tp-size", "4", *GROUPS), 4)],
+@pytest.fixture(scope="module", params=[(RANKS, 2, 16), (STAGES, 2, 16), (RANKS + STAGES, 4, 16), (RANKS + GROUPS, 2, 16),
+                                        (("--tp-size", "4", *GROUPS), 4, 64)],
                 ids=["ranks", "stages", "both", "groups", "ranks of groups"])
 def two(tmp_path_factory, request):
-    flags, num_processes = request.param
+    flags, num_processes, num_streams = request.param
     log = tmp_path_factory.mktemp("ranks") / "server.log"
     with Server(TINY, *FLAGS, *flags, log=log) as server:
-        server.num_processes = num_processes
+        server.num_processes, server.num_streams = num_processes, num_streams
         yield server
 
 
 def test_streams_with_disconnects_get_the_tokens_of_one_rank(two, tiny):
     assert len(ranks_of(two)) == two.num_processes - 1
-    count, tokens = 16, 32
+    count, tokens = two.num_streams, 32
     results = [None] * count
 
     def one(i):
