@@ -112,10 +112,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   const PeerLayout layout = sum.layout;
   const int num_peers = layout.num_peers, rank = sum.rank;
   const Slots own(sum, rank);
-  const std::uint32_t number = *static_cast<volatile std::uint32_t*>(&own.words->num_sums);
-  const std::int64_t slot = layout.sum_vectors, set = (num_peers - 1) * slot,
-                     at = number % kSumSets * set, first = blockIdx.x * each,
-                     last = min(count, first + each);
+  const std::uint32_t turn = *static_cast<volatile std::uint32_t*>(&own.words->sum_set);
+  const std::int64_t slot = layout.sum_vectors, set = (num_peers - 1) * slot, at = turn * set,
+                     first = blockIdx.x * each, last = min(count, first + each);
 
   const auto send = [&](std::int64_t i) {
     float mine[Vector::kCount];
@@ -153,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // While they are on their way: the set of the sum before is for the sum after the next one.
   const std::int64_t last_count = own.words->last_vectors,
                      step = std::int64_t{gridDim.x} * kThreads;
-  float4* const before = own.sums + (number + kSumSets - 1) % kSumSets * set;
+  float4* const before = own.sums + (turn + kSumSets - 1) % kSumSets * set;
   for (int other = 0; other < num_peers - 1; ++other)
     for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < last_count;
          i += step)
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     receive(i);
   }
   if (is_last_to_come(&own.words->summing_ctas)) {
-    own.words->num_sums = number + 1;
+    own.words->sum_set = (turn + 1) % kSumSets;
     own.words->last_vectors = static_cast<std::uint32_t>(count);
   }
 }

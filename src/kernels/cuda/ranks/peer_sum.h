@@ -29,8 +29,8 @@ inline constexpr int kGatherSets = 2;
 struct PeerWords {
   std::uint32_t flags[kGatherBlocks][kMaxPeers];  // of gatherings: by CTA, and rank that raises it
   std::uint32_t num_gathered, gathering_ctas;     // gatherings that are over, CTAs of one that are
-  std::uint32_t num_sums, summing_ctas;
-  std::uint32_t last_vectors;  // of the last sum
+  std::uint32_t sum_set, summing_ctas;            // the set of the next sum
+  std::uint32_t last_vectors;                     // of the last sum
 };
 
 // The memory of one rank that takes part, zeroed before the first kernel: slots of the others for
