@@ -37,6 +37,7 @@
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
 #include "runtime/draft_runner.h"
+#include "runtime/expert_mover.h"
 #include "runtime/memory_plan.h"
 #include "runtime/rank.h"
 #include "runtime/rank_links.h"
@@ -77,7 +78,9 @@ class ModelRunner {
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed. `rows_of_groups`:
   // Step::global_tokens; empty: all groups of data-parallel attention have as many as the batch.
-  Pending launch(const Batch& batch, std::span<const std::int32_t> rows_of_groups = {});
+  // `moves`: Step::expert_moves, which come before the forward.
+  Pending launch(const Batch& batch, std::span<const std::int32_t> rows_of_groups = {},
+                 std::span<const ExpertMove> moves = {});
   // Reads the logits: tokens and log-probabilities. `inputs` are what came since the launch.
   void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);
@@ -91,6 +94,10 @@ class ModelRunner {
   // By the thread that launches from now on: keeps it to its memory node, where there are several.
   void bind_caller() const { rank_->pool().bind_caller(); }
   AttentionBackend& attention() { return *attention_; }
+  // Layers whose experts have places by a map; their counts grow with each step.
+  std::span<const ExpertLayer> expert_layers() const { return model_->expert_layers; }
+  // What the moves of the last launch took.
+  double move_seconds() const { return expert_mover_ ? expert_mover_->seconds() : 0; }
 
  private:
   void init_memory_pool();
@@ -143,6 +150,7 @@ class ModelRunner {
   BatchLimits limits_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<ExpertMover> expert_mover_;  // null where experts stay where they are
   std::vector<PageGroupSpec> groups_;
   MemoryPlan plan_;
   std::unique_ptr<KVPool> kv_pool_;
