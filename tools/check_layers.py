@@ -28,6 +28,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "storage": ["base"],
     "tensor": ["base"],
     "batch": ["base"],
+    "experts": ["base"],
     "kernels/types": ["tensor"],
     # Each device: a header that declares every body, and wings. Instruction sets and tiles are below the operations;
     # `tables` compiles all of them once for each instruction set.
@@ -81,7 +82,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "scheduler": ["cache", "batch"],
     "speculative": ["batch"],
     "attention": ["ops", "batch"],
-    "layers/weights": ["ops", "checkpoint"],
+    "layers/weights": ["ops", "checkpoint", "experts"],
     "layers": ["attention", "distributed", "layers/weights"],
     "models/encoders": ["layers"],
     "models": ["models/encoders"],

@@ -93,6 +93,8 @@ FEATURES = [
         "speculative-algorithm speculative-config"),
     Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
     Row("Whole experts at a rank (`--ep-size`, `--enable-expert-parallel`)", YES, YES, "ep-size enable-expert-parallel"),
+    Row("Experts in several places, which move after their load (`--enable-eplb`)", YES, "refused",
+        "enable-eplb ep-num-redundant-experts init-expert-location"),
     Row("Pipeline parallelism on one host (`--pp-size`)", YES, YES, "pp-size"),
     Row("Data-parallel attention on one host (`--dp-size`, `--enable-dp-attention`)", YES, YES, "dp-size enable-dp-attention"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),

@@ -62,6 +62,12 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
 std::uint64_t hash_step(const Step& step) {
   std::uint64_t h = hash_combine(0, step.id);
   for (const Batch& batch : step.dp) h = fold(h, batch);
+  for (const ExpertMove& move : step.expert_moves) {
+    for (const std::int32_t value : {move.layer, move.expert, move.from, move.to})
+      h = hash_combine(h, static_cast<std::uint32_t>(value));
+    h = hash_combine(hash_combine(h, static_cast<std::uint64_t>(move.begin)),
+                     static_cast<std::uint64_t>(move.end));
+  }
   return fold(h, step.global_tokens);
 }
 

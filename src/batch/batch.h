@@ -111,11 +111,24 @@ struct Batch {
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids.size()); }
 };
 
+// A part of an expert's weights that goes from one place to another before the forward (places as
+// in experts/expert_map.h). From the first part on place `to` serves no token, and from the last
+// part on it serves `expert`.
+struct ExpertMove {
+  std::int32_t layer = 0;  // among those with experts
+  std::int32_t expert = 0;
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  std::int64_t begin = 0;  // bytes [begin, end) of an expert's weights at a rank
+  std::int64_t end = 0;
+};
+
 struct Step {
   std::uint64_t id = 0;
   std::uint64_t hash = 0;                   // hash of everything below; ranks compare it
   std::vector<Batch> dp;                    // one per data-parallel group
   std::vector<std::int32_t> global_tokens;  // [dp] tokens of each group
+  std::vector<ExpertMove> expert_moves;
 };
 
 // Fills step.hash.

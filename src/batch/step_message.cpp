@@ -181,6 +181,7 @@ void write_step(const Step& step, ByteWriter& out) {
   out.value(step.id);
   out.value(step.hash);
   out.list(step.global_tokens);
+  out.list(step.expert_moves);
   write_all(step.dp, out, write_batch);
 }
 
@@ -189,6 +190,7 @@ Step read_step(ByteReader& in) {
   step.id = in.value<std::uint64_t>();
   step.hash = in.value<std::uint64_t>();
   step.global_tokens = in.list<std::int32_t>();
+  step.expert_moves = in.list<ExpertMove>();
   step.dp = read_all(in, read_batch);
   return step;
 }

@@ -42,7 +42,10 @@ Step full_step() {
       {.item = 1, .row = 2, .position = 6, .sample = true, .has_mask = true},
       {.item = 0, .row = 1, .position = 66, .target = 3, .num_top_logprobs = 4, .want_hash = true}};
   batch.pooled_rows = {{.item = 0, .row = 0, .count = 2}};
-  Step step{.id = 99, .dp = {batch, Batch{}}, .global_tokens = {3, 0}};
+  Step step{.id = 99,
+            .dp = {batch, Batch{}},
+            .global_tokens = {3, 0},
+            .expert_moves = {{.layer = 1, .expert = 5, .from = 2, .to = 9, .end = 4096}}};
   step.hash = hash_step(step);
   return step;
 }

@@ -94,6 +94,14 @@ struct EngineStats {
   std::uint64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
   std::vector<std::int64_t> accepted_by_place;
   std::vector<std::int64_t> steps_by_drafts;  // with decode rows; by the most drafts of one of them
+  // Experts that move between ranks (docs/ranks.md); zeros and empty where none do. Balancedness is
+  // that of the last window, over all layers; choices are those of each rank group, by layer.
+  bool has_expert_load = false;
+  double expert_balancedness = 1;
+  std::uint64_t expert_rebalances = 0, expert_changes = 0, expert_bytes_moved = 0;
+  double expert_move_s = 0;
+  std::vector<std::vector<std::int64_t>> expert_choices;  // [layers][groups]
+  std::vector<int> expert_layers;                         // numbers of these layers
   double seconds_since_progress = 0;  // since a step completed, while work is queued; else 0
   double last_step_s = 0;
   double step_s = 0;                 // of all steps

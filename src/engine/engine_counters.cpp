@@ -20,6 +20,19 @@ void EngineCounters::update(const SchedulerStats& stats) {
     hit_rate_ = static_cast<double>(stats.last_hit_tokens) / static_cast<double>(began);
 }
 
+void EngineCounters::update(const ExpertReport& report, std::span<const ExpertLayer> layers) {
+  std::lock_guard lock(mutex_);
+  experts_ = report;
+  has_experts_ = true;
+  expert_choices_.resize(layers.size());
+  expert_layers_.clear();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto* const choices = layers[i].group_choices.ptr<std::int64_t>();
+    expert_choices_[i].assign(choices, choices + layers[i].groups);
+    expert_layers_.push_back(layers[i].number);
+  }
+}
+
 void EngineCounters::step_done(double seconds, int generated, int computed, bool ran_graph) {
   std::lock_guard lock(mutex_);
   ran_graph_ = ran_graph;
@@ -83,6 +96,14 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.accepted_tokens = scheduler_.accepted_tokens;
   out.accepted_by_place = scheduler_.accepted_by_place;
   out.steps_by_drafts = scheduler_.steps_by_drafts;
+  out.has_expert_load = has_experts_;
+  out.expert_balancedness = experts_.balancedness;
+  out.expert_rebalances = experts_.rebalances;
+  out.expert_changes = experts_.changes;
+  out.expert_bytes_moved = experts_.bytes_moved;
+  out.expert_move_s = experts_.move_s;
+  out.expert_choices = expert_choices_;
+  out.expert_layers = expert_layers_;
   out.numerics_errors = numerics_errors_.load(std::memory_order_relaxed);
   const auto now = Clock::now();
   if (busy_)

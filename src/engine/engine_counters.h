@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "engine/engine.h"
+#include "runtime/expert_balancer.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -15,6 +16,8 @@ class EngineCounters {
  public:
   // Engine thread.
   void update(const SchedulerStats& stats);
+  // `layers`: whose choices are served; may be empty.
+  void update(const ExpertReport& report, std::span<const ExpertLayer> layers);
   // `computed`: prompt tokens of the step's prefill chunks. `ran_graph`: as a recorded graph.
   void step_done(double seconds, int generated, int computed, bool ran_graph);
   void numerics_error() { numerics_errors_.fetch_add(1, std::memory_order_relaxed); }
@@ -40,6 +43,10 @@ class EngineCounters {
   double last_step_s_ = 0;
   double step_s_ = 0;
   bool ran_graph_ = false;
+  ExpertReport experts_;
+  bool has_experts_ = false;
+  std::vector<std::vector<std::int64_t>> expert_choices_;  // [layers][groups]
+  std::vector<int> expert_layers_;
   std::deque<std::pair<std::int64_t, std::int64_t>> retractions_;  // (steps, all retractions then)
   bool busy_ = false;
   Clock::time_point last_progress_ = Clock::now();

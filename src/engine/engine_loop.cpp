@@ -33,6 +33,7 @@ EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Execu
       depth_(parts_->plan.scheduler.max_steps_in_flight),
       inbox_(kInboxCapacity),
       scheduler_(scheduler_options()),
+      balancer_(parts_->plan.balancer, executor_->first().expert_layers()),
       trace_(parts_->trace
                  ? std::make_unique<LoopTrace>(parts_->trace, executor_->first().context(), depth_)
                  : nullptr),
@@ -198,6 +199,7 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
   if (prefill_tokens > 0 && report_.prefill_tokens_per_step.size() < kReportedSteps)
     report_.prefill_tokens_per_step.push_back(prefill_tokens);
 
+  if (balancer_.is_on()) balancer_.plan(*step);
   StepInFlight flight{.step = std::move(step), .launched = now};
   if (trace_) trace_->begin_step();
   Clock::time_point filled{};
@@ -276,6 +278,13 @@ void EngineLoop::commit_oldest() {
     for (const BatchItem& item : batch.items) prefill_tokens += item.decode ? 0 : item.count;
   counters_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(),
                       generated, prefill_tokens, flight.ran_graph);
+  if (balancer_.is_on()) {
+    balancer_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(),
+                        executor_->first().move_seconds());
+    counters_.update(balancer_.report(), parts_->options.enable_expert_distribution_metrics
+                                             ? executor_->first().expert_layers()
+                                             : std::span<const ExpertLayer>{});
+  }
   const SchedulerStats stats = scheduler_.stats();
   counters_.update(stats);
   const int interval = parts_->options.decode_log_interval;

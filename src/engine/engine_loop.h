@@ -22,6 +22,7 @@
 #include "engine/loop_trace.h"
 #include "engine/rank_process.h"
 #include "engine/serving_plan.h"
+#include "runtime/expert_balancer.h"
 #include "scheduler/pooled_states.h"
 #include "scheduler/scheduler.h"
 
@@ -153,6 +154,7 @@ class EngineLoop final : public Engine {
   GrammarRows grammars_;
   PooledStates pooled_;
   RunReport report_;
+  ExpertBalancer balancer_;
   std::unique_ptr<LoopTrace> trace_;  // null without --trace
   MethodCounts reported_methods_{};   // at the last reset
 

@@ -88,7 +88,8 @@ void Executor::attempt(const std::function<void()>& part) {
 void Executor::forward(InFlight& flight) {
   flight.has_begun = true;
   on_every_rank([&](std::size_t rank) {
-    flight.pending[rank] = ranks_[rank]->launch(flight.step->dp[group_of(rank)], flight.step->dp);
+    flight.pending[rank] = ranks_[rank]->launch(flight.step->dp[group_of(rank)], flight.step->dp,
+                                                flight.step->expert_moves);
   });
 }
 

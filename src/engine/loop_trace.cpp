@@ -33,10 +33,12 @@ std::string step_args(const Step& step) {
       if (item.decode) ++decode_rows, drafts += item.count - 1;
     }
   }
+  std::int64_t expert_bytes = 0;
+  for (const ExpertMove& move : step.expert_moves) expert_bytes += move.end - move.begin;
   return fmt::format(R"({{"step":{},"mode":"{}","sequences":{},"prefill_tokens":{},)"
-                     R"("decode_rows":{},"drafts":{}}})",
+                     R"("decode_rows":{},"drafts":{},"expert_bytes_moved":{}}})",
                      step.id, mode_name(step.dp.front().mode), sequences, prefill_tokens,
-                     decode_rows, drafts);
+                     decode_rows, drafts, expert_bytes);
 }
 
 }  // namespace

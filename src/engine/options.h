@@ -80,10 +80,17 @@ struct Options {
   int tp_size = 1;                      // ranks that share the matrices (docs/ranks.md)
   int ep_size = 1;                      // groups of ranks, each with whole experts
   bool enable_expert_parallel = false;  // every rank has whole experts
-  int pp_size = 1;                      // stages that share the layers; each has tp_size ranks
-  int pp_max_micro_batch_size = 0;      // decode rows of a step of stages; 0: an equal share
-  int dp_size = 1;                      // groups of the ranks, each with attention of its own
-  bool enable_dp_attention = false;     // what dp_size above 1 needs
+  int ep_num_redundant_experts = 0;     // places of a layer's experts beyond one each
+  std::string init_expert_location = "trivial";  // or a JSON file, or JSON
+  bool enable_eplb = false;                      // experts move between ranks after their load
+  int eplb_rebalance_num_iterations = 1000;      // steps
+  int eplb_rebalance_layers_per_chunk = 0;       // 0: one
+  double eplb_min_rebalancing_utilization_threshold = 1;
+  bool enable_expert_distribution_metrics = false;
+  int pp_size = 1;                   // stages that share the layers; each has tp_size ranks
+  int pp_max_micro_batch_size = 0;   // decode rows of a step of stages; 0: an equal share
+  int dp_size = 1;                   // groups of the ranks, each with attention of its own
+  bool enable_dp_attention = false;  // what dp_size above 1 needs
   int num_ranks() const { return tp_size * pp_size; }
   bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
   bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch

@@ -18,6 +18,7 @@ std::vector<OptionRow> model_option_rows();
 std::vector<OptionRow> memory_option_rows();
 std::vector<OptionRow> speculative_option_rows();
 std::vector<OptionRow> runtime_option_rows();
+std::vector<OptionRow> expert_option_rows();
 std::vector<OptionRow> server_option_rows();
 std::vector<OptionRow> foreign_option_rows();
 

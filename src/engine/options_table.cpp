@@ -8,8 +8,9 @@ namespace {
 
 std::vector<OptionRow> make_table() {
   std::vector<OptionRow> table;
-  for (const auto rows : {model_option_rows, memory_option_rows, speculative_option_rows,
-                          runtime_option_rows, server_option_rows, foreign_option_rows})
+  for (const auto rows :
+       {model_option_rows, memory_option_rows, speculative_option_rows, runtime_option_rows,
+        expert_option_rows, server_option_rows, foreign_option_rows})
     std::ranges::move(rows(), std::back_inserter(table));
   const Options defaults;
   for (OptionRow& row : table)

@@ -94,6 +94,44 @@ std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int 
                      expert_groups, advice);
 }
 
+std::string expert_places_refusal(const ModelConfig& config, const ExpertPlacesWanted& wanted) {
+  const auto& [groups, redundant, moves] = wanted;
+  if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
+  const int experts = experts_of(config);
+  if (experts == 0) return fmt::format("{} has no experts; leave it out", config.architecture);
+  if (groups == 1)
+    return "all ranks have all experts; give --ep-size or --enable-expert-parallel, too";
+  const int most = experts * (groups - 1);
+  // The nearest numbers that would do: multiples of the groups, and one spare place where experts
+  // move.
+  const int least = moves ? 1 : 0;
+  const auto would = [&](int wanted_places) {
+    return wanted_places >= least && wanted_places <= most &&
+           (experts + wanted_places) % groups == 0;
+  };
+  if (would(redundant)) return "";
+  int below = std::min(redundant, most), above = std::max(redundant, least);
+  while (below >= 0 && !would(below)) --below;
+  while (above <= most && !would(above)) ++above;
+  std::vector<int> near;
+  if (below >= 0) near.push_back(below);
+  if (above <= most) near.push_back(above);
+  const std::string advice = fmt::format("--ep-num-redundant-experts {} would do",
+                                         fmt::join(near.begin(), near.end(), " or "));
+  if (redundant > most)
+    return fmt::format(
+        "with {} redundant experts, a group would have an expert twice: {} groups "
+        "have room for {} beyond one of each; {}",
+        redundant, groups, most, advice);
+  if (redundant < least)
+    return fmt::format("experts move through places beyond one for each, and there are none; {}",
+                       advice);
+  return fmt::format(
+      "{} experts and {} redundant ones cannot be dealt equally over {} groups of "
+      "ranks; {}",
+      experts, redundant, groups, advice);
+}
+
 std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size) {
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
   if (config.recurrent && config.intermediate_size == 0 && !config.moe)

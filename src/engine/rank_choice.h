@@ -16,6 +16,15 @@ std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert
 // The same for the number of these groups; also of one, which a model without experts has not.
 std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups);
 
+// Places of experts beyond one for each.
+struct ExpertPlacesWanted {
+  int groups = 1;     // of ranks
+  int redundant = 0;  // places beyond the experts
+  bool moves = false;
+};
+// The same for these.
+std::string expert_places_refusal(const ModelConfig& config, const ExpertPlacesWanted& wanted);
+
 // The same for attention in `dp_size` groups of ranks.
 std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size);
 

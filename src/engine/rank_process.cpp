@@ -248,6 +248,8 @@ void require_same_model(Communicator& communicator, const ModelConfig& config,
                       static_cast<std::uint64_t>(limits.max_step_tokens));
   hash = hash_combine(hash, static_cast<std::uint64_t>(plan.context_length()));
   hash = hash_combine(hash, static_cast<std::uint64_t>(plan.numerics().compute));
+  for (const ExpertMap& map : plan.runner.model.expert_maps.layers)
+    hash = hash_span(std::span<const std::int32_t>(map), hash);
   require_agreement(communicator, "options", hash);
 }
 

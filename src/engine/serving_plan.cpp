@@ -6,6 +6,7 @@
 #include "engine/rank_choice.h"
 #include "engine/speculation_choice.h"
 #include "models/state_draft.h"
+#include "runtime/expert_location.h"
 
 namespace sluice {
 namespace {
@@ -311,6 +312,46 @@ int expert_groups_of(Checks& checks, const Options& options, const ModelConfig& 
   return refusal.empty() ? groups : 1;
 }
 
+// Experts with places by a map, all of them trivial yet; sets the plan's maps and settings.
+void place_experts(Checks& checks, const Options& options, const ModelConfig& config, bool on_cpu,
+                   ServingPlan& plan) {
+  const bool has_map = options.init_expert_location != "trivial";
+  const int groups = plan.runner.model.ep_size, redundant = options.ep_num_redundant_experts;
+  if (redundant == 0 && !has_map && !options.enable_eplb &&
+      !options.enable_expert_distribution_metrics)
+    return;
+  const std::string_view option = options.enable_eplb ? "enable-eplb"
+                                  : redundant > 0     ? "ep-num-redundant-experts"
+                                  : has_map           ? "init-expert-location"
+                                                      : "enable-expert-distribution-metrics";
+  const std::string refusal = expert_places_refusal(
+      config, {.groups = groups, .redundant = redundant, .moves = options.enable_eplb});
+  checks.require(refusal.empty(), option, "--{} is refused: {}", option, refusal);
+  checks.require(on_cpu, option,
+                 "--{} is refused on GPUs: experts have one place each there; leave it out, or "
+                 "give --device cpu",
+                 option);
+  checks.require(options.pp_size == 1, option,
+                 "--{} and --pp-size {} exclude each other; leave one "
+                 "out",
+                 option, options.pp_size);
+  checks.require(options.enable_eplb || options.eplb_min_rebalancing_utilization_threshold == 1,
+                 "eplb-min-rebalancing-utilization-threshold",
+                 "--eplb-min-rebalancing-utilization-threshold needs --enable-eplb");
+  if (checks.fault()) return;
+  const int experts = config.moe->num_experts;
+  int num_layers = 0;
+  for (int i = 0; i < config.num_layers; ++i) num_layers += config.layer(i).is_moe ? 1 : 0;
+  plan.runner.model.expert_maps = {
+      .layers = std::vector<ExpertMap>(static_cast<std::size_t>(num_layers),
+                                       trivial_map(experts, experts + redundant)),
+      .moves = options.enable_eplb};
+  if (!options.enable_eplb) return;
+  plan.balancer = {.num_iterations = options.eplb_rebalance_num_iterations,
+                   .layers_per_chunk = std::max(1, options.eplb_rebalance_layers_per_chunk),
+                   .min_utilization = options.eplb_min_rebalancing_utilization_threshold};
+}
+
 // Groups of ranks with attention of their own; 1 where that is refused.
 int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& config, bool on_cpu) {
   checks.require(options.dp_size > 1 || !options.enable_dp_attention, "enable-dp-attention",
@@ -384,6 +425,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .context_length = context_of(checks, options, config),
                        .rope_by_length = options.rope_by_length,
                        .ep_size = expert_groups};
+  place_experts(checks, options, config, on_cpu, plan);
   if (plan.dp_size > 1)
     plan.runner.model.feed_forward_ranks = RankShare{machine.rank, options.tp_size};
   check_numerics(checks, plan.numerics(), config, on_cpu);
@@ -411,6 +453,8 @@ ServingPlan resolve_or_throw(const Options& options, const ModelConfig& config,
                              const Machine& machine) {
   Result<ServingPlan> plan = resolve(options, config, machine);
   if (!plan) fail(ErrorKind::kBadInput, "{}", plan.fault().message);
+  ModelOptions& model = plan.value().runner.model;
+  place_by_location(options.init_expert_location, config, model.ep_size, model.expert_maps);
   return std::move(plan).value();
 }
 

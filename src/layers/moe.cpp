@@ -48,7 +48,7 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   const std::string gate = fmt::format("{}.weight", names.gate),
                     up = fmt::format("{}.weight", names.up),
                     down = fmt::format("{}.weight", names.down);
-  if (own.experts.size() < static_cast<std::size_t>(experts))
+  if (own.lacks_some(experts))
     for (int e = 0; e < experts; ++e)
       for (const std::string& name : {gate, up, down}) block.sub("experts", e).leave(name);
   if (ExpertFragments(block, {gate, up, down}, {experts, hidden, width, own}).load(moe.w13, moe.w2))
@@ -156,6 +156,38 @@ Tensor places_of(const Weights& block, const ExpertShare& own, std::int64_t expe
   return places;
 }
 
+// The tables of a layer whose experts have places by a map.
+ExpertLayer layer_of(const Weights& block, const ExpertShare& share, std::int64_t experts) {
+  const std::vector<int> counts = replica_counts(share.map, static_cast<int>(experts));
+  const std::int64_t spare = static_cast<std::int64_t>(share.map.size()) - experts;
+  // As many as can be, where places change.
+  const std::int64_t most = share.moves ? 1 + spare : *std::ranges::max_element(counts);
+  ExpertLayer layer{.groups = share.groups,
+                    .own_group = share.own_group,
+                    .map = {},
+                    .moves = share.moves,
+                    .replicas = block.take(DType::kI32, {experts, 1 + most}),
+                    .choices = block.take(DType::kI64, {experts}),
+                    .group_choices = block.take(DType::kI64, {share.groups}),
+                    .stacks = {}};
+  for (const Tensor* counter : {&layer.choices, &layer.group_choices})
+    std::fill_n(counter->ptr<std::int64_t>(), counter->numel(), 0);
+  layer.set_map(share.map);
+  return layer;
+}
+
+// The layer's experts move, if their places do.
+void register_layer(const Weights& block, ExpertLayer layer, const Moe& moe, std::int64_t hidden) {
+  for (const ops::Weight* stack : {&moe.w13, &moe.w2})
+    for (const Tensor* part : {&stack->data, &stack->scales})
+      if (part->defined()) layer.stacks.push_back(*part);
+  if (moe.experts.up_bias.defined()) layer.stacks.push_back(moe.experts.up_bias);
+  layer.first_rank_bytes = layer.other_rank_bytes = layer.expert_bytes();
+  if (moe.experts.up_bias.defined()) layer.first_rank_bytes += hidden * dtype_size(DType::kF32);
+  if (moe.experts.down_bias.defined()) layer.stacks.push_back(moe.experts.down_bias);
+  block.add(std::move(layer));
+}
+
 }  // namespace
 
 ops::RouterParams router_params(const MoeConfig& moe) {
@@ -200,8 +232,18 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     block.fill(moe.correction_bias, names.correction_bias, shape, {}, WeightInit::kZeros);
   }
   const ExpertShare share = block.share_experts(own.num_experts, own.moe_intermediate_size);
-  if (share.experts.size() < static_cast<std::size_t>(own.num_experts))
+  std::optional<ExpertLayer> mapped;
+  if (!share.map.empty()) {
+    mapped = layer_of(block, share, own.num_experts);
+    moe.replicas = mapped->replicas;
+    moe.choices = mapped->choices;
+    moe.group_choices = mapped->group_choices;
+    moe.num_places = static_cast<std::int64_t>(share.map.size());
+    moe.first_place = mapped->first_place();
+    moe.sums_pairs = share.moves && moe.reduce;
+  } else if (share.lacks_some(own.num_experts)) {
     moe.places = places_of(block, share, own.num_experts);
+  }
   const std::string stack_in_blocks = std::string(names.stack.gate_up) + std::string(kBlocks);
   if (block.has(names.stack.gate_up, names.stack.always) || block.has(stack_in_blocks, false)) {
     load_stacked_experts(block, config, names.stack, share, moe);
@@ -213,6 +255,7 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     biases.interleaved = false;
     load_expert_biases(block, config, biases, share, moe);
   }
+  if (mapped) register_layer(block, std::move(*mapped), moe, config.hidden_size);
   if (own.shared_expert_intermediate_size > 0) {
     check(!names.shared_experts.empty(), "a family without shared experts has some");
     moe.shared = Mlp::load(block.sub(names.shared_experts), config,
@@ -239,20 +282,38 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   ops::norm_route(ctx, reads_f32 ? ops::NormedRows(normed) : x, router, router_bias,
                   correction_bias, params, w13, rows, weights, ids);
   if (places.defined()) ops::place_experts(ctx, places, ids);
+  if (replicas.defined())
+    ops::place_replicas(ctx,
+                        {.replicas = replicas,
+                         .choices = choices,
+                         .group_choices = group_choices,
+                         .num_places = num_places,
+                         .first_place = first_place},
+                        weights, ids);
+  const auto add_shared = [&](const Tensor& sum) {
+    ops::Residual extra{.hidden = {},
+                        .branch = ctx.arena->take(DType::kF32, {tokens, router.dim(1)}),
+                        .keeps_branch = true};
+    shared->forward(ctx, are_numbers ? rows : normed, extra);
+    if (shared_gate.defined()) {
+      const Tensor gate = ctx.arena->take(DType::kF32, {tokens, 1});
+      ops::linear(ctx, normed, shared_gate, {}, gate);
+      ops::sigmoid_mul(ctx, extra.branch, gate, extra.branch);
+    }
+    if (sums_pairs) ops::sum_over_ranks(ctx, extra.branch);
+    ops::add(ctx, sum, extra.branch, sum);
+  };
+  if (sums_pairs) {
+    ops::sum_pairs(ctx, rows, w13, w2, weights, ids, experts, stream.branch);
+    if (shared) add_shared(stream.branch);
+    stream.pending = true;
+    return;
+  }
   if (!shared) return ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, reduce, stream);
 
   ops::Residual routed{.hidden = {}, .branch = stream.branch, .keeps_branch = true};
   ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, false, routed);
-  ops::Residual extra{.hidden = {},
-                      .branch = ctx.arena->take(DType::kF32, {tokens, router.dim(1)}),
-                      .keeps_branch = true};
-  shared->forward(ctx, are_numbers ? rows : normed, extra);
-  if (shared_gate.defined()) {
-    const Tensor gate = ctx.arena->take(DType::kF32, {tokens, 1});
-    ops::linear(ctx, normed, shared_gate, {}, gate);
-    ops::sigmoid_mul(ctx, extra.branch, gate, extra.branch);
-  }
-  ops::add(ctx, stream.branch, extra.branch, stream.branch);
+  add_shared(stream.branch);
   stream.pending = true;
   if (reduce) ops::add_over_ranks(ctx, stream);
 }

@@ -70,6 +70,12 @@ struct Moe {
   // [E] int32: where an expert is among those of this rank, -1: at another rank; undefined: all
   // experts are here
   Tensor places;
+  // Where experts have places by a map: what ops::place_replicas reads and counts (ExpertLayer).
+  Tensor replicas, choices, group_choices;
+  std::int64_t num_places = 0, first_place = 0;  // of all ranks; of this one
+  // Places change while the model serves, so pairs (token, expert) are summed over the ranks one by
+  // one: the sum has the same bits wherever experts are.
+  bool sums_pairs = false;
   ops::Weight w13;  // [experts of this rank, 2 I, hidden]: gate rows, up rows
   ops::Weight w2;   // [experts of this rank, hidden, I]
   std::optional<Mlp> shared;

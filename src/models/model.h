@@ -9,6 +9,7 @@
 #include "attention/forward_batch.h"
 #include "attention/kv_pool.h"
 #include "config/model_config.h"
+#include "layers/weights/expert_layer.h"
 #include "models/draft_model.h"
 #include "tensor/context.h"
 
@@ -62,6 +63,10 @@ class Model {
   virtual std::int64_t weight_bytes() const = 0;
   // Width of StageIO::topk_indices; 0 if the model has no sparse attention.
   virtual std::int64_t topk_width() const { return 0; }
+
+  // Layers whose experts have places by a map, in the order of ExpertMaps::layers; empty: experts
+  // have one place each.
+  std::vector<ExpertLayer> expert_layers;
 };
 
 }  // namespace sluice

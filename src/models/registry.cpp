@@ -118,6 +118,15 @@ ModelConfig for_length(const ModelConfig& config, const ModelOptions& options) {
   return served;
 }
 
+// The layers with experts come in the order of the decoder's; those of drafts are behind them.
+std::vector<ExpertLayer> numbered(std::vector<ExpertLayer> layers, const ModelConfig& config) {
+  std::size_t next = 0;
+  for (int i = 0; i < config.num_layers && next < layers.size(); ++i)
+    if (config.layer(i).is_moe) layers[next++].number = i;
+  for (int i = config.num_layers; next < layers.size(); ++i) layers[next++].number = i;
+  return layers;
+}
+
 void warn_of_unused(const std::vector<std::string>& unused) {
   constexpr std::size_t kMaxNames = 20;
   if (unused.empty()) return;
@@ -160,7 +169,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   const Row row = row_of(config);
   if (numerics.kv() == DType::kF8E4M3) check_kv_scales(source);
   WeightLoader loader(source, numerics, config.dtype, ctx);
-  loader.share_experts(options.ep_size);
+  loader.share_experts(options.ep_size, options.expert_maps);
   if (options.feed_forward_ranks) loader.share_feed_forward(*options.feed_forward_ranks);
   const std::optional<WrappedNames> wrapped =
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
@@ -174,6 +183,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
     ++skipped[std::string(name.substr(0, name.find('.', name.starts_with("model.") ? 6 : 0)))];
     return true;
   }));
+  model->expert_layers = numbered(loader.take_expert_layers(), served);
   for (const auto& [part, count] : skipped)
     log_info("{}: {} tensors of {} are skipped; text is served, images and sound are not",
              config.wrapper, count, part);

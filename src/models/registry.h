@@ -29,6 +29,7 @@ struct ModelOptions {
   bool rope_by_length = false;      // rotations follow each sequence's length: see layers/rope.h
   bool draft_layer = false;         // load the layer that predicts the token after the next
   int ep_size = 1;                  // groups of ranks, each with whole experts
+  ExpertMaps expert_maps = {};      // where these are; empty: dealt in equal parts
   // Who shares the feed-forward layers; nothing: the ranks of ctx.communicator.
   std::optional<RankShare> feed_forward_ranks = {};
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)

@@ -6,6 +6,8 @@
 #include "kernels/cuda/moe/place_experts.h"
 #include "ops/arguments.h"
 #include "ops/dispatch.h"
+#include "ops/elementwise.h"
+#include "ops/gemm.h"
 #include "ops/packing.h"
 
 namespace sluice::ops {
@@ -15,6 +17,12 @@ namespace {
 // GPU needs hundreds of rows per expert before GEMM time exceeds the time to read the weights.
 constexpr std::int64_t kBlockTokens = 512;
 constexpr std::int64_t kGpuBlockTokens = 4096;
+// Tokens whose pairs are summed over the ranks at once: a bound on memory.
+constexpr std::int64_t kPairBlockTokens = 256;
+
+void expect_cpu(const Context& ctx, const char* what) {
+  check(ctx.device.kind == DeviceKind::kCpu, "{} on a GPU", what);
+}
 
 }  // namespace
 
@@ -119,6 +127,64 @@ void fused_experts(Context& ctx, const Tensor& x, const Weight& w13, const Weigh
   expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
   if (runs(ctx))
     weight_ops(ctx, w13).experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
+}
+
+void place_replicas(Context& ctx, const ExpertPlaces& places, const Tensor& weights,
+                    const Tensor& ids) {
+  expect_cpu(ctx, "place_replicas");
+  expect_dense(ctx, "place_replicas replicas", places.replicas, {-1, -1}, kIndex);
+  expect_dense(ctx, "place_replicas choices", places.choices, {places.replicas.dim(0)},
+               {DType::kI64});
+  expect_dense(ctx, "place_replicas group_choices", places.group_choices, {-1}, {DType::kI64});
+  expect(ctx, "place_replicas ids", ids, {-1, -1}, kIndex);
+  expect(ctx, "place_replicas weights", weights, {ids.dim(0), ids.dim(1)}, kFloat);
+  const std::int64_t groups = places.group_choices.dim(0);
+  check(groups > 0 && places.num_places % groups == 0, "place_replicas: {} places of {} groups",
+        places.num_places, groups);
+  if (runs(ctx))
+    cpu::place_replicas({.replicas = places.replicas,
+                         .choices = places.choices,
+                         .group_choices = places.group_choices,
+                         .group_places = places.num_places / groups,
+                         .first_place = places.first_place},
+                        weights, ids);
+}
+
+void sum_pairs(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+               const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+               const Tensor& out) {
+  expect_cpu(ctx, "sum_pairs");
+  const std::int64_t tokens = x.dim(0), top_k = ids.dim(1), hidden = w2.rows;
+  expect(ctx, "sum_pairs ids", ids, {tokens, -1}, kIndex);
+  expect_dense(ctx, "sum_pairs out", out, {tokens, hidden}, kFloat);
+  const std::int64_t block = std::min(tokens, kPairBlockTokens);
+  if (block == 0) return;
+  Arena::Scope scope(*ctx.arena);
+  const Tensor token_of = ctx.arena->take(DType::kI32, {block * top_k});
+  const Tensor rows = ctx.arena->take(x.dtype, {block * top_k, x.dim(1)});
+  const Tensor pairs = ctx.arena->take(DType::kF32, {block * top_k, hidden});
+  const Tensor pair_weights = ctx.arena->take(DType::kF32, {block * top_k, 1});
+  const Tensor pair_ids = ctx.arena->take(DType::kI32, {block * top_k, 1});
+  // A block's pairs are one block of fused_experts(), which reads the weights of an expert once.
+  const MoeWorkspace workspace =
+      take_moe_workspace(*ctx.arena, block, top_k, w13.count, hidden, w2.columns,
+                         prepared_shape(ctx, w2, block * top_k));
+  for (std::int64_t first = 0; first < tokens; first += block) {
+    const std::int64_t count = std::min(block, tokens - first), num_pairs = count * top_k;
+    if (runs(ctx))
+      for (std::int64_t pair = 0; pair < num_pairs; ++pair) {
+        const std::int64_t t = pair / top_k, j = pair % top_k;
+        token_of.ptr<std::int32_t>()[pair] = static_cast<std::int32_t>(t);
+        pair_weights.ptr<float>()[pair] = weights.at(first + t).ptr<float>()[j];
+        pair_ids.ptr<std::int32_t>()[pair] = ids.at(first + t).ptr<std::int32_t>()[j];
+      }
+    gather_rows(ctx, x.rows(first, count), token_of.rows(0, num_pairs), rows.rows(0, num_pairs));
+    const Tensor results = pairs.rows(0, num_pairs);
+    fused_experts(ctx, rows.rows(0, num_pairs), w13, w2, pair_weights.rows(0, num_pairs),
+                  pair_ids.rows(0, num_pairs), params, workspace, results);
+    sum_over_ranks(ctx, results);
+    if (runs(ctx)) cpu::add_pairs(ctx, results, out.rows(first, count));
+  }
 }
 
 }  // namespace sluice::ops

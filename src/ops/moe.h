@@ -56,6 +56,33 @@ void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, stride
                    const MoeWorkspace& workspace,
                    const Tensor& out);  // [T, H] f32, strided rows
 
+// The places of a layer's experts, in groups of ranks with equally many places.
+struct ExpertPlaces {
+  Tensor replicas;               // [E, 1 + R] int32: how many places an expert has, and these
+  Tensor choices;                // [E] int64: gets the number of tokens that chose each expert
+  Tensor group_choices;          // [groups] int64: gets the number of choices of each group
+  std::int64_t num_places = 0;   // of all groups
+  std::int64_t first_place = 0;  // of this rank
+};
+
+// ids[t, j] := the place of expert ids[t, j] among those of this rank; -1: another group computes
+// the pair. Of several places a hash of the token's ids and weights takes one, so the choice
+// depends on the token alone and is the same at all ranks. Places need not ascend.
+void place_replicas(Context& ctx, const ExpertPlaces& places,
+                    const Tensor& weights,  // [T, top_k] f32
+                    const Tensor& ids);     // [T, top_k] int32, in and out
+
+// out[t] = sum over the pairs of t of what their experts give, in the order of j. Each pair is
+// summed over the ranks alone, where all but one group add zeros. So the bits do not depend on the
+// group that computes a pair; they do on the number of ranks in a group. `ids` are places of this
+// rank in any order, or -1. Costs top_k times the bytes of a sum of the tokens.
+void sum_pairs(Context& ctx, const Tensor& x,             // as of fused_experts()
+               const Weight& w13,                         // [places, 2 I, K]
+               const Weight& w2,                          // [places, K, I]
+               const Tensor& weights, const Tensor& ids,  // [T, top_k]
+               const ExpertParams& params,
+               const Tensor& out);  // [T, K] f32, dense
+
 // Argument checks, for ops that contain these.
 void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias,
                   const RouterParams& params, const Tensor& weights, const Tensor& ids);

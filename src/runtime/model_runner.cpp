@@ -113,6 +113,10 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       .num_groups = static_cast<int>(num_page_groups(groups_)),
       .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size()),
       .draft_rows = options.limits.max_draft_rows > 0};
+  if (!model_->expert_layers.empty() && model_->expert_layers.front().moves)
+    expert_mover_ = std::make_unique<ExpertMover>(
+        model_->expert_layers,
+        dp_.defined() ? *dp_.all_ranks : static_cast<Communicator&>(*ctx_.communicator));
   Stopwatch plan;
   init_memory_pool();
   init_attention_backend();
@@ -379,8 +383,11 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
     sampler_->run_nothing(ctx_, buffers_->sampling());
 }
 
-Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups) {
+Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
+                            std::span<const ExpertMove> moves) {
   make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
+  check(moves.empty() || expert_mover_, "a step moves experts of a model whose experts stay");
+  if (expert_mover_) expert_mover_->run(moves);
   StreamEvent& passed = passed_[turn_];
   if (!is_last_stage()) passed.wait();  // the step before the last one has left the buffers
   set_rows_of_groups(batch, groups);

@@ -37,6 +37,7 @@
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
 #include "runtime/draft_runner.h"
+#include "runtime/expert_mover.h"
 #include "runtime/memory_plan.h"
 #include "runtime/rank.h"
 #include "runtime/rank_links.h"
@@ -76,8 +77,10 @@ class ModelRunner {
               const RankLinks& links = {});
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed. `groups`: those of all
-  // groups of data-parallel attention (Step::dp); empty: all have batches like this one.
-  Pending launch(const Batch& batch, std::span<const Batch> groups = {});
+  // groups of data-parallel attention (Step::dp); empty: all have batches like this one. `moves`:
+  // Step::expert_moves, which come before the forward.
+  Pending launch(const Batch& batch, std::span<const Batch> groups = {},
+                 std::span<const ExpertMove> moves = {});
   // Reads the logits: tokens and log-probabilities. `inputs` are what came since the launch.
   void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);
@@ -91,6 +94,10 @@ class ModelRunner {
   // By the thread that launches from now on: keeps it to its memory node, where there are several.
   void bind_caller() const { rank_->pool().bind_caller(); }
   AttentionBackend& attention() { return *attention_; }
+  // Layers whose experts have places by a map; their counts grow with each step.
+  std::span<const ExpertLayer> expert_layers() const { return model_->expert_layers; }
+  // What the moves of the last launch took.
+  double move_seconds() const { return expert_mover_ ? expert_mover_->seconds() : 0; }
 
  private:
   void init_memory_pool();
@@ -149,6 +156,7 @@ class ModelRunner {
   BatchLimits limits_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<ExpertMover> expert_mover_;  // null where experts stay where they are
   std::vector<PageGroupSpec> groups_;
   MemoryPlan plan_;
   std::unique_ptr<KVPool> kv_pool_;

@@ -150,7 +150,7 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
       in.expect_end();
       check(group < step->dp.size() && hash_step(*step) == step->hash,
             "step {} reached the rank with other contents than it was planned with", step->id);
-      Pending pending = runner.launch(step->dp[group], step->dp);
+      Pending pending = runner.launch(step->dp[group], step->dp, step->expert_moves);
       if (!runner.is_last_stage()) continue;
       const bool waits = wants_masks(*step);
       flights.push_back({.step = std::move(step), .pending = std::move(pending)});

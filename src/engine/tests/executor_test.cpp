@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <deque>
+#include <optional>
 #include <thread>
 
 #include "base/log.h"
@@ -30,8 +31,10 @@ std::string directory_of(const std::string& model) {
 
 struct RanksOfModel {
   int sharers = 1, stages = 1;
-  int groups = 1;         // of data-parallel attention, each of `sharers` ranks
-  int expert_groups = 1;  // of all ranks
+  int groups = 1;           // of data-parallel attention, each of `sharers` ranks
+  int expert_groups = 1;    // of all ranks
+  int redundant = 0;        // places of experts beyond one each
+  int rebalance_after = 0;  // steps; 0: experts stay
 };
 
 // A world of dp_size groups of tp_size ranks each, with a scheduler in front.
@@ -53,6 +56,9 @@ class World {
     options.enable_dp_attention = wanted.groups > 1;
     options.ep_size = wanted.expert_groups;
     options.pp_size = wanted.stages;
+    options.ep_num_redundant_experts = wanted.redundant;
+    options.enable_eplb = wanted.rebalance_after > 0;
+    if (options.enable_eplb) options.eplb_rebalance_num_iterations = wanted.rebalance_after;
     const Machine machine = read_machine(Device{});
     const ServingPlan plan = resolve_or_throw(options, config_, machine);
     auto others = start_ranks(options, options.model, run_rank);
@@ -68,6 +74,7 @@ class World {
                                                   std::move(loaded), quiet, shared_->links()));
     max_in_flight_ = plan.scheduler.max_steps_in_flight;
     start(std::move(ranks), wanted.groups, std::move(others));
+    balancer_.emplace(plan.balancer, executor_->first().expert_layers());
   }
   World(const std::string& model, int dp_size, int tp_size)
       : config_(load_model_config(directory_of(model))) {
@@ -123,6 +130,7 @@ class World {
       auto step = std::make_unique<Step>();
       if (std::ssize(flights) < max_in_flight_ && scheduler_->next(*step, events)) {
         for (const Batch& batch : step->dp) num_idle += batch.mode == ForwardMode::kIdle;
+        if (balancer_) balancer_->plan(*step);
         executor_->launch(*step);
         executor_->sample(step->id);
         flights.push_back(std::move(step));
@@ -155,6 +163,7 @@ class World {
   RankProcesses& processes() { return *processes_; }
   std::string failure() const { return executor_->failure(); }
   int num_sums(std::size_t rank) const { return communicators_[rank]->num_sums; }
+  const ExpertReport& experts() const { return balancer_->report(); }
   int num_idle = 0, max_seen_in_flight = 0;
 
  private:
@@ -178,6 +187,7 @@ class World {
   RankProcesses* processes_ = nullptr;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Executor> executor_;
+  std::optional<ExpertBalancer> balancer_;  // of ranks in processes of their own
 };
 
 // The logs of many starts say nothing here.
@@ -243,6 +253,27 @@ TEST_P(Ranks, GroupsOfAttentionShareWholeExperts) {
   if (GetParam() == "qwen3") return;  // has no experts
   World one(GetParam(), 1, 1), two(GetParam(), {.groups = 2, .expert_groups = 2});
   EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
+}
+
+TEST_P(Ranks, ExpertsInSeveralPlacesGiveTheTokensOfOne) {
+  if (GetParam() == "qwen3") return;  // has no experts
+  World one(GetParam(), 1, 1), two(GetParam(), {.sharers = 2, .expert_groups = 2, .redundant = 2});
+  EXPECT_EQ(two.run(kPrompts), one.run(kPrompts));
+}
+
+TEST_P(Ranks, ExpertsThatMoveInEveryFewStepsGiveTheTokensOfOne) {
+  if (GetParam() == "qwen3") return;
+  World one(GetParam(), 1, 1);
+  const auto tokens = one.run(kPrompts);
+  for (const RanksOfModel& wanted :
+       {RanksOfModel{.sharers = 2, .expert_groups = 2, .redundant = 2, .rebalance_after = 2},
+        RanksOfModel{.sharers = 4, .expert_groups = 2, .redundant = 2, .rebalance_after = 1},
+        RanksOfModel{.groups = 2, .expert_groups = 2, .redundant = 2, .rebalance_after = 2}}) {
+    World world(GetParam(), wanted);
+    EXPECT_EQ(world.run(kPrompts), tokens);
+    EXPECT_GT(world.experts().changes, 0u);
+    EXPECT_EQ(world.failure(), "");
+  }
 }
 
 TEST_P(Ranks, AKilledGroupEndsTheStepsOfAll) {

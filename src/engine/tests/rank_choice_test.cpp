@@ -85,5 +85,30 @@ TEST(RankChoice, DealsWholeExperts) {
               "Qwen3ForCausalLM has no experts; leave it out");
 }
 
+TEST(RankChoice, DealsPlacesOfExperts) {
+  ModelConfig config = config_of("mixtral");
+  config.moe->num_experts = 6;
+  const auto refusal = [&](int groups, int redundant, bool moves) {
+    return expert_places_refusal(config,
+                                 {.groups = groups, .redundant = redundant, .moves = moves});
+  };
+  EXPECT_EQ(refusal(2, 0, false), "");
+  EXPECT_EQ(refusal(2, 2, true), "");
+  EXPECT_EQ(refusal(4, 18, true), "") << "every group has every expert";
+  EXPECT_EQ(refusal(1, 2, false),
+            "all ranks have all experts; give --ep-size or --enable-expert-parallel, too");
+  EXPECT_EQ(refusal(4, 3, false),
+            "6 experts and 3 redundant ones cannot be dealt equally over 4 groups of ranks; "
+            "--ep-num-redundant-experts 2 or 6 would do");
+  EXPECT_EQ(refusal(2, 8, false),
+            "with 8 redundant experts, a group would have an expert twice: 2 groups have room for "
+            "6 beyond one of each; --ep-num-redundant-experts 6 would do");
+  EXPECT_EQ(refusal(2, 0, true),
+            "experts move through places beyond one for each, and there are none; "
+            "--ep-num-redundant-experts 2 would do");
+  EXPECT_EQ(expert_places_refusal(config_of("qwen3"), {.groups = 2, .redundant = 2}),
+            "Qwen3ForCausalLM has no experts; leave it out");
+}
+
 }  // namespace
 }  // namespace sluice

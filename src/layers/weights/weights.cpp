@@ -125,29 +125,6 @@ AxisRange Weights::share(std::int64_t extent, std::string_view what) const {
   return {extent / size * rank, extent / size};
 }
 
-ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, int num_ranks,
-                         int groups) {
-  check(groups >= 1 && groups <= experts && num_ranks % groups == 0,
-        "{} experts in {} groups of {} ranks", experts, groups, num_ranks);
-  const int size = num_ranks / groups, group = rank / size;
-  check(columns % size == 0, "{} columns of an expert for {} ranks", columns, size);
-  ExpertShare share{.experts = {}, .columns = {columns / size * (rank % size), columns / size}};
-  const std::int64_t end = experts * (group + 1) / groups;
-  for (std::int64_t e = experts * group / groups; e < end; ++e) share.experts.push_back(e);
-  return share;
-}
-
-ExpertShare Weights::share_experts(std::int64_t experts, std::int64_t width) const {
-  const int groups = loader_->expert_groups_;
-  const auto [rank, size] = ranks();
-  require(size % groups == 0 && groups <= experts, "{}: {} experts in {} groups of {} ranks",
-          path("experts"), experts, groups, size);
-  require(width % (size / groups) == 0,
-          "{}: {} columns of an expert cannot be shared equally by {} ranks", path("experts"),
-          width, size / groups);
-  return expert_share(experts, width, rank, size, groups);
-}
-
 void Weights::leave(std::string_view name) const {
   loader_->used_.insert(path(name));
 }

@@ -28,7 +28,9 @@
 #include <vector>
 
 #include "checkpoint/weight_source.h"
+#include "experts/expert_map.h"
 #include "kernels/types/weight.h"
+#include "layers/weights/expert_layer.h"
 #include "layers/weights/numerics.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
@@ -86,13 +88,31 @@ enum class Shard {
 
 // What a rank has of the experts of a layer: all columns, or a share of them.
 struct ExpertShare {
-  std::vector<std::int64_t> experts;  // their numbers in the layer, ascending
+  std::vector<std::int64_t> experts;  // their numbers in the layer, ascending unless `moves`
   AxisRange columns;
+  // Of all groups, where experts have more places than one; else empty.
+  ExpertMap map = {};
+  int groups = 1, own_group = 0;
+  bool moves = false;  // places change while the model serves
+
+  // Whether an expert of the layer is at other ranks alone.
+  bool lacks_some(std::int64_t num_experts) const;
 };
 // `num_ranks` ranks in `groups` groups of equal size: a group has experts that no other group has,
 // and its ranks share their columns. Groups have equal numbers of experts, or differ by one.
 ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, int num_ranks,
                          int groups);
+// The same by a map: a group has the experts of its places. Unless places move, they are put in
+// ascending order of experts within a group.
+ExpertShare placed_share(ExpertMap map, bool moves, std::int64_t columns, int rank, int num_ranks,
+                         int groups);
+
+// The maps of layers with experts, in the order of the layers. Further layers, as those of drafts,
+// have the trivial map.
+struct ExpertMaps {
+  std::vector<ExpertMap> layers;  // empty: experts are dealt, and have one place each
+  bool moves = false;
+};
 
 // One of the ranks that have equal shares.
 struct RankShare {
@@ -170,6 +190,8 @@ class Weights {
   AxisRange share(std::int64_t extent, std::string_view what) const;
   // This rank's experts of a layer, and its columns of each (WeightLoader::share_experts).
   ExpertShare share_experts(std::int64_t experts, std::int64_t width) const;
+  // A layer whose experts have places by a map: WeightLoader::take_expert_layers() gives it.
+  void add(ExpertLayer layer) const;
   // The tensor is another rank's: it is not read, and not said to be unused.
   void leave(std::string_view name) const;
   // Reads a tensor (or box) into temporary memory and passes it to `use`, which writes it to its
@@ -226,7 +248,12 @@ class WeightLoader {
   WeightStore take_store() { return std::move(store_); }
   Device device() const { return ctx_.device; }
   // Experts are dealt over `groups` groups of ranks (ExpertShare), which divide the ranks.
-  void share_experts(int groups) { expert_groups_ = groups; }
+  // `maps`: by these, layer by layer.
+  void share_experts(int groups, ExpertMaps maps = {}) {
+    expert_groups_ = groups;
+    expert_maps_ = std::move(maps);
+  }
+  std::vector<ExpertLayer> take_expert_layers() { return std::move(expert_layers_); }
   // Feed-forward layers are shared by these ranks, and all others by those of ctx.communicator.
   void share_feed_forward(const RankShare& ranks) { all_ranks_ = ranks; }
   // Whether what is repacked comes straight out of the page cache (WeightSource::lend), and not out
@@ -261,6 +288,9 @@ class WeightLoader {
   Context& ctx_;
   RankShare ranks_, all_ranks_;
   int expert_groups_ = 1;
+  ExpertMaps expert_maps_;
+  std::size_t num_mapped_ = 0;  // layers that have got their map
+  std::vector<ExpertLayer> expert_layers_;
   bool reads_mapped_ = false;
   bool prefaults_ = false;
   WeightStore store_;

@@ -251,6 +251,52 @@ prometheus::MetricFamily split_family(const char* name, const char* help, bool c
   return family;
 }
 
+// Experts that have places by a map (docs/ranks.md).
+const StatRow kSglangExpertStats[] = {
+    {"sglang:eplb_balancedness",
+     "Mean load of the groups of experts as a part of the largest, 0 to 1", false,
+     [](const EngineStats& s) { return s.expert_balancedness; }},
+};
+
+const StatRow kOwnExpertStats[] = {
+    {"sluice:expert_rebalances_total", "Rebalances of experts that have begun", true,
+     [](const EngineStats& s) { return double(s.expert_rebalances); }},
+    {"sluice:expert_moves_total", "Places of experts that have got another expert", true,
+     [](const EngineStats& s) { return double(s.expert_changes); }},
+    {"sluice:expert_moved_bytes_total", "Bytes of experts that a rank has got", true,
+     [](const EngineStats& s) { return double(s.expert_bytes_moved); }},
+    {"sluice:expert_move_seconds_total", "Time that steps have spent on moves of experts", true,
+     [](const EngineStats& s) { return s.expert_move_s; }},
+};
+
+// Choices of a layer by the group that computed them: the value of an observation is the group.
+prometheus::MetricFamily expert_family(const Labels& labels, const EngineStats& stats) {
+  prometheus::MetricFamily family;
+  family.name = "sglang:eplb_gpu_physical_count";
+  family.help = "Choices of experts by layer and by the group of ranks that computed them";
+  family.type = prometheus::MetricType::Histogram;
+  for (std::size_t i = 0; i < stats.expert_choices.size(); ++i) {
+    prometheus::ClientMetric metric;
+    for (const auto& [name, value] : labels) metric.label.push_back({name, value});
+    metric.label.push_back({"layer", std::to_string(stats.expert_layers[i])});
+    std::uint64_t count = 0;
+    double sum = 0;
+    for (std::size_t group = 0; group < stats.expert_choices[i].size(); ++group) {
+      const auto choices = static_cast<std::uint64_t>(stats.expert_choices[i][group]);
+      count += choices;
+      sum += static_cast<double>(choices * group);
+      metric.histogram.bucket.push_back(
+          {.cumulative_count = count, .upper_bound = static_cast<double>(group)});
+    }
+    metric.histogram.bucket.push_back(
+        {.cumulative_count = count, .upper_bound = std::numeric_limits<double>::infinity()});
+    metric.histogram.sample_count = count;
+    metric.histogram.sample_sum = sum;
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
 prometheus::MetricFamily process_metric(std::string name, std::string help,
                                         prometheus::MetricType type, double value) {
   prometheus::MetricFamily family;
@@ -269,6 +315,9 @@ void add_sglang_metrics(const Labels& labels, const EngineStats& stats,
                         std::vector<prometheus::MetricFamily>& out) {
   add_stats(kSglangStats, labels, stats, out);
   if (stats.has_speculation) add_stats(kSglangDraftStats, labels, stats, out);
+  if (!stats.has_expert_load) return;
+  add_stats(kSglangExpertStats, labels, stats, out);
+  if (!stats.expert_choices.empty()) out.push_back(expert_family(labels, stats));
 }
 
 void add_vllm_metrics(const Labels& labels, const EngineStats& stats,
@@ -313,6 +362,7 @@ void add_own_metrics(const Labels& labels, const EngineStats& stats,
                                   labels, "drafts", stats.steps_by_drafts));
   }
   out.push_back(kv_pages_family(labels, stats));
+  if (stats.has_expert_load) add_stats(kOwnExpertStats, labels, stats, out);
 }
 
 void add_figure(const ServerFigure& figure, std::vector<prometheus::MetricFamily>& out) {
