@@ -67,6 +67,7 @@ void EngineLoop::run() {
   // Here and not where the runners were made: that thread goes on to make others, which would be
   // crowded on one node.
   executor_->bind_caller();
+  if (balancer_.is_on()) count_experts();
   try {
     loop();
   } catch (const std::exception& error) {
@@ -281,9 +282,7 @@ void EngineLoop::commit_oldest() {
   if (balancer_.is_on()) {
     balancer_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(),
                         executor_->first().move_seconds());
-    counters_.update(balancer_.report(), parts_->options.enable_expert_distribution_metrics
-                                             ? executor_->first().expert_layers()
-                                             : std::span<const ExpertLayer>{});
+    count_experts();
   }
   const SchedulerStats stats = scheduler_.stats();
   counters_.update(stats);
@@ -301,6 +300,12 @@ void EngineLoop::commit_oldest() {
   }
   if (trace_) trace_->end_commit(*flight.step);
   spare_steps_.push_back(std::move(flight.step));
+}
+
+void EngineLoop::count_experts() {
+  counters_.update(balancer_.report(), parts_->options.enable_expert_distribution_metrics
+                                           ? executor_->first().expert_layers()
+                                           : std::span<const ExpertLayer>{});
 }
 
 void EngineLoop::deliver() {
