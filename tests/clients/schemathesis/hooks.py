@@ -1,8 +1,22 @@
 """What counts as a fault, for Schemathesis: an internal error, or an error that is no JSON object with a message."""
 
+import ast
+import threading
 import urllib.parse
 
 import schemathesis
+
+# Python 3.11 counts the depth of its parser for all threads together, so `ast.parse` fails where two are in it.
+# Hypothesis calls it from each worker.
+PARSING, parse = threading.Lock(), ast.parse
+
+
+def parse_alone(*args, **options):
+    with PARSING:
+        return parse(*args, **options)
+
+
+ast.parse = parse_alone
 
 
 @schemathesis.check
