@@ -4,6 +4,7 @@
 // Only the caller's namespace is looked at (R18). What others sent into the same namespace, and
 // which requests those were, is told to a caller with a key of its own, whose requests they are,
 // and to those who may administrate. A request's id lets its holder abort it.
+#include "base/error.h"
 #include "base/json.h"
 #include "server/api/chat_prompt.h"
 #include "server/api/handlers.h"
@@ -86,6 +87,7 @@ class Parts {
   // The tokens before `end` that are in no part.
   void add(std::int64_t end, const char* state, Json request) {
     if (end <= at_) return;
+    check(end <= std::ssize(ids_), "the cache knows {} tokens of a prompt of {}", end, ids_.size());
     Json part{{"state", state}, {"tokens", end - at_}, {"request", std::move(request)}};
     std::string text;
     for (; at_ < end; ++at_) text += detokenizer_.push(ids_[static_cast<std::size_t>(at_)]);

@@ -80,7 +80,8 @@ TEST(CacheExplainer, OriginsAreForThoseWhoseTheyAreOrWhoAdministrate) {
   };
   const std::uint64_t one = name_space("one", kPrompt);
   EXPECT_NE(name_space("two", kPrompt), one);
-  const std::uint64_t salted = name_space("one", R"({"prompt": [1], "cache_salt": "s"})");
+  const std::uint64_t salted =
+      name_space("one", R"({"prompt": [1, 2, 3, 4, 5, 6], "cache_salt": "s"})");
   EXPECT_NE(salted, one);
   // They are those of a request.
   const auto sent = [&](const char* body) {

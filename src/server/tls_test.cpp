@@ -199,16 +199,17 @@ TEST(Tls, ClientsThatLeaveEndTheirRequests) {
       client.leave();
     EXPECT_TRUE(eventually([&] { return server.plain.engine->num_aborted() > aborted; }));
   }
-  // One that reads nothing more.
+  // One that reads nothing more, and an engine that is not done before the server notices.
   const std::uint64_t aborted = server.plain.engine->num_aborted();
   server.plain.engine->step_us = 1;
+  server.plain.engine->context = 1 << 20;
   TlsClient client(server.port(), server.authority_file);
   const int small = 4096;
   setsockopt(client.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
   ASSERT_TRUE(client.send(
       request_text("POST", "/generate",
                    R"({"text": "x", "stream": true, "return_logprob": true, "top_logprobs_num": 20,
-          "sampling_params": {"ignore_eos": true, "max_new_tokens": 4000}})")));
+          "sampling_params": {"ignore_eos": true, "max_new_tokens": 1000000}})")));
   EXPECT_TRUE(eventually([&] { return server.plain.engine->num_aborted() > aborted; }, 20000));
   server.plain.expect_healthy();
 }
