@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "distributed/testing/in_process.h"
-#include "layers/moe.h"
+#include "layers/testing/small_moe.h"
 
 namespace sluice {
 namespace {
@@ -14,54 +14,12 @@ namespace {
 using testing::InProcessCommunicator;
 using testing::InProcessGroup;
 
-constexpr std::int64_t kTokens = 300, kHidden = 48, kWidth = 32;
+using Outcome = testing::MoeOutcome;
 
-ModelConfig config_with(MoeConfig moe) {
-  ModelConfig config;
-  config.hidden_size = kHidden;
-  moe.num_experts = 6;
-  moe.top_k = 3;
-  moe.moe_intermediate_size = kWidth;
-  config.moe = moe;
-  return config;
-}
+constexpr std::int64_t kTokens = 300, kHidden = testing::kMoeHidden, kWidth = testing::kMoeWidth;
 
-struct Outcome {
-  std::vector<float> out;
-  std::vector<std::int64_t> choices, group_choices;
-};
-
-// What a rank gives for the same tokens, and what it has counted.
-Outcome run(const ModelConfig& config, const MoeNames& names, DType compute,
-            Communicator* communicator, int groups, const ExpertMaps& maps,
-            std::int64_t tokens = kTokens) {
-  const WeightSource source = WeightSource::dummy(5, 0.4);
-  Context ctx;
-  ctx.cpu_isa = detect_cpu_isa();
-  ctx.communicator = communicator;
-  Arena arena(16 << 20);
-  ctx.arena = &arena;
-  WeightLoader loader(source, {.compute = compute}, DType::kF32, ctx);
-  loader.share_experts(groups, maps);
-  const Moe moe = Moe::load(loader.root().sub("layer"), config, names);
-  loader.finish([](std::string_view) { return true; });
-  const WeightStore store = loader.take_store();
-  const std::vector<ExpertLayer> layers = loader.take_expert_layers();
-  std::vector<float> x(static_cast<std::size_t>(tokens * kHidden)), out(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i * i % 1009));
-  ops::Residual branch{.hidden = {},
-                       .branch = Tensor::dense(out.data(), DType::kF32, {tokens, kHidden}),
-                       .keeps_branch = true};
-  moe.forward(ctx, Tensor::dense(x.data(), DType::kF32, {tokens, kHidden}), branch);
-  Outcome outcome{.out = std::move(out), .choices = {}, .group_choices = {}};
-  if (layers.empty()) return outcome;
-  const auto numbers = [](const Tensor& tensor) {
-    const auto* first = tensor.ptr<std::int64_t>();
-    return std::vector<std::int64_t>(first, first + tensor.numel());
-  };
-  outcome.choices = numbers(layers[0].choices);
-  outcome.group_choices = numbers(layers[0].group_choices);
-  return outcome;
+ModelConfig config_with(const MoeConfig& moe) {
+  return testing::small_moe(moe, 3);
 }
 
 // All ranks have the same result.
@@ -74,7 +32,7 @@ Outcome run_on_ranks(const ModelConfig& config, const MoeNames& names, DType com
     threads.emplace_back([&, rank] {
       InProcessCommunicator communicator(group, rank);
       outcomes[static_cast<std::size_t>(rank)] =
-          run(config, names, compute, &communicator, groups, maps, tokens);
+          testing::run_small_moe(config, names, compute, tokens, &communicator, groups, maps);
     });
   for (std::thread& thread : threads) thread.join();
   for (const Outcome& outcome : outcomes) {
@@ -134,7 +92,8 @@ TEST(ExpertPlaces, ResultsAreThoseOfOneRank) {
   for (const Family& family : kFamilies) {
     SCOPED_TRACE(family.what);
     const ModelConfig config = config_with(family.moe);
-    const std::vector<float> whole = run(config, family.names, DType::kF32, nullptr, 1, {}).out;
+    const std::vector<float> whole =
+        testing::run_small_moe(config, family.names, DType::kF32, kTokens).out;
     float largest = 0;
     for (const float value : whole) largest = std::max(largest, std::abs(value));
     for (const bool moves : {false, true})

@@ -7,46 +7,17 @@
 #include "base/error.h"
 #include "base/testing/folder.h"
 #include "checkpoint/testing/safetensors_writer.h"
+#include "layers/testing/small_moe.h"
 #include "tensor/buffer.h"
 #include "tensor/testing/rank_of.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::int64_t kTokens = 11, kHidden = 48, kWidth = 32;
+constexpr std::int64_t kTokens = 11, kHidden = testing::kMoeHidden, kWidth = testing::kMoeWidth;
 
-ModelConfig config_with(MoeConfig moe) {
-  ModelConfig config;
-  config.hidden_size = kHidden;
-  moe.num_experts = 6;
-  moe.top_k = 2;
-  moe.moe_intermediate_size = kWidth;
-  config.moe = moe;
-  return config;
-}
-
-// The layer's result for the same random tokens, with random weights that do not depend on the
-// ranks. Experts are dealt over `groups` groups of ranks.
-std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType compute,
-                       Communicator* communicator = nullptr, int groups = 1) {
-  const WeightSource source = WeightSource::dummy(5, 0.4);
-  Context ctx;
-  ctx.cpu_isa = detect_cpu_isa();
-  ctx.communicator = communicator;
-  Arena arena(16 << 20);
-  ctx.arena = &arena;
-  WeightLoader loader(source, {.compute = compute}, DType::kF32, ctx);
-  loader.share_experts(groups);
-  const Moe moe = Moe::load(loader.root().sub("layer"), config, names);
-  loader.finish([](std::string_view) { return true; });
-  const WeightStore store = loader.take_store();
-  std::vector<float> x(kTokens * kHidden), out(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i * i % 1009));
-  ops::Residual branch{.hidden = {},
-                       .branch = Tensor::dense(out.data(), DType::kF32, {kTokens, kHidden}),
-                       .keeps_branch = true};
-  moe.forward(ctx, Tensor::dense(x.data(), DType::kF32, {kTokens, kHidden}), branch);
-  return out;
+ModelConfig config_with(const MoeConfig& moe) {
+  return testing::small_moe(moe, 2);
 }
 
 // Ranks have columns of each expert, whole experts, or columns of some experts; six experts over
@@ -73,7 +44,8 @@ TEST(Moe, TheRanksResultsAddUp) {
     SCOPED_TRACE(one.what);
     const ModelConfig config = config_with(one.moe);
     for (const DType compute : {DType::kF32, DType::kBF16}) {
-      const std::vector<float> whole = run(config, one.names, compute);
+      const std::vector<float> whole =
+          testing::run_small_moe(config, one.names, compute, kTokens).out;
       float largest = 0;
       for (const float value : whole) largest = std::max(largest, std::abs(value));
       ASSERT_GT(largest, 0.1f);
@@ -83,7 +55,9 @@ TEST(Moe, TheRanksResultsAddUp) {
         std::vector<float> sum(whole.size(), 0.0f);
         for (int rank = 0; rank < ranks; ++rank) {
           RankOf communicator(rank, ranks);
-          const std::vector<float> part = run(config, one.names, compute, &communicator, groups);
+          const std::vector<float> part =
+              testing::run_small_moe(config, one.names, compute, kTokens, &communicator, groups)
+                  .out;
           for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
         }
         // The inner values have the same bits. Only the order of summation of the kWidth terms of

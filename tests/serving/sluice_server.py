@@ -38,6 +38,17 @@ def sluice(*args, timeout=600, env=None, stdin=None):
     )
 
 
+def generate(model, *flags, threads=2):
+    """What a model of the fixtures, or the bundled one, goes on with behind forty tokens, on a CPU and greedily."""
+    directory = TINY if model == TINY.name else GOLDEN / "models" / model
+    ids = ",".join(str(50 + i % 7) for i in range(40))
+    done = sluice("generate", "--model", directory, "--tokenizer-path", TINY, "--input-ids", ids, "--max-new-tokens",
+                  "24", "--temperature", "0", "--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu",
+                  *flags, env={"SLUICE_ARG_THREADS": str(threads)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status = status

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from sluice_server import GOLDEN, TINY, Server, sluice
+from sluice_server import GOLDEN, TINY, Server, generate, sluice
 from test_ranks import end_in_the_middle
 
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
@@ -108,15 +108,6 @@ def test_metrics_say_how_load_is_dealt(moving):
         counts = [value for labels, value in buckets.items() if f'layer="{layer}"' in labels]
         assert counts == sorted(counts) and len(counts) == 3  # two groups, and all
         assert counts[0] > 0 and counts[1] == counts[2] > counts[0]
-
-
-def generate(model, *flags, threads=2):
-    directory = TINY if model == TINY.name else GOLDEN / "models" / model
-    ids = ",".join(str(50 + i % 7) for i in range(40))
-    done = sluice("generate", "--model", directory, "--tokenizer-path", TINY, "--input-ids", ids, "--max-new-tokens",
-                  "24", "--temperature", "0", *FLAGS, *flags, env={"SLUICE_ARG_THREADS": str(threads)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # With quantised experts too, a move leaves no trace: the same tokens as where nothing moves within the time.

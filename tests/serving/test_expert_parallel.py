@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from sluice_server import GOLDEN, TINY, Server, sluice
+from sluice_server import GOLDEN, TINY, Server, generate, sluice
 from test_ranks import ranks_of
 
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
@@ -56,15 +56,6 @@ def test_a_batch_with_a_common_prefix_gets_the_tokens_of_one_rank(dealt, tiny):
     for body, result in zip(bodies, results, strict=True):
         assert result["output_ids"] == tiny.post("/generate", body, timeout=600).json()["output_ids"]
     assert sum(result["meta_info"]["cached_tokens"] for result in results) > 0
-
-
-def generate(model, *flags, threads=2):
-    directory = TINY if model == TINY.name else GOLDEN / "models" / model
-    ids = ",".join(str(50 + i % 7) for i in range(40))
-    done = sluice("generate", "--model", directory, "--tokenizer-path", TINY, "--input-ids", ids, "--max-new-tokens",
-                  "24", "--temperature", "0", *FLAGS, *flags, env={"SLUICE_ARG_THREADS": str(threads)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # The last column: whether tokens are those of one rank. Where products are rounded, sums of two parts round differently.
