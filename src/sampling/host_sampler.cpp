@@ -67,7 +67,8 @@ void expect_masks(const Batch& batch, const SampleInputs& inputs) {
           "logit row {} waits for a mask that did not come", i);
     ++next;
   }
-  check(next == inputs.masks.end(), "a mask for logit row {}", next->logit_row);
+  const bool all_taken = next == inputs.masks.end();
+  check(all_taken, "a mask for logit row {}", all_taken ? -1 : next->logit_row);
 }
 
 void HostSampler::begin_rows(const Batch& batch, const SampleInputs& inputs) {
