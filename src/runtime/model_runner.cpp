@@ -351,8 +351,9 @@ void ModelRunner::record_graphs(const StartupReport& report) {
                             .with_drafts = options_.limits.max_draft_rows},
       stream_,
       [this](std::int64_t size, bool has_drafts) {
-        padding_.mode = has_drafts ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
-        attention_->plan(ctx_, buffers_->fill_padded(padding_, {}, size, spare_pages_,
+        Batch padding;
+        padding.mode = has_drafts ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
+        attention_->plan(ctx_, buffers_->fill_padded(padding, {}, size, spare_pages_,
                                                      options_.model.context_length));
         if (dp_.defined()) dp_.assume_equal(size);
       },
@@ -362,7 +363,6 @@ void ModelRunner::record_graphs(const StartupReport& report) {
         layers_run_ = layers_.end;
       });
   graphs_->record_all();
-  padding_.mode = ForwardMode::kDecode;
   report("record graphs", watch.milliseconds(), graphs_->describe());
 }
 

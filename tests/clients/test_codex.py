@@ -9,20 +9,10 @@ import re
 
 import openai
 import pytest
+from test_responses import TIMER
 
 TIMER_WORDS = "Set a timer of 12 minutes for the napkin."
 ARGUMENTS = {"minutes": 12, "label": "napkin"}
-TIMER = {
-    "type": "function",
-    "name": "set_timer",
-    "description": "Start a timer",
-    "strict": False,
-    "parameters": {
-        "type": "object",
-        "properties": {"minutes": {"type": "integer"}, "label": {"type": "string"}},
-        "required": ["minutes"],
-    },
-}
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files",
          "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}}
 HOSTED = {"type": "web_search", "external_web_access": False}
