@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Holds the GPU memory of a server against its plan, and after a mixed load against what it was: gpu_memory.py PROGRAM [SECONDS]
+"""Holds the GPU memory of a server against its plan, and after a mixed load against what it was: gpu_memory.py PROGRAM [SECONDS] [-- FLAGS]
+
+FLAGS go to the server; with several ranks, as with `--tp-size 2`, the memory of each visible GPU is held against the plan of
+one rank.
 
 The load (default 240 s): 32 clients with prompts of 10 to 3,000 tokens, greedy and drawn, with penalties and
-log-probabilities and without, streamed and not, some of which leave early. Exit status 0 when as much of the GPU's memory is free after the load as before, and at most 256 MiB less than
-what the plan leaves of what was free when it was made.
+log-probabilities and without, streamed and not, some of which leave early. Exit status 0 when as much of each GPU's memory is free after the load
+as before, and at most 256 MiB less than what the plan leaves of what was free when it was made.
 """
 import json
+import os
 import random
 import subprocess
 import sys
@@ -19,10 +23,11 @@ MIB = 1 << 20
 
 
 def free_bytes():
-    """Of the first GPU."""
-    lines = subprocess.run(["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"],
+    """Of each visible GPU."""
+    which = ["-i", os.environ["CUDA_VISIBLE_DEVICES"]] if os.environ.get("CUDA_VISIBLE_DEVICES") else []
+    lines = subprocess.run(["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", *which],
                            capture_output=True, text=True, check=True).stdout.split()
-    return int(lines[0]) * MIB
+    return [int(line) * MIB for line in lines]
 
 
 def client(port, seed, end, counts):
@@ -51,10 +56,13 @@ def client(port, seed, end, counts):
 
 
 def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+    words = sys.argv[1:]
+    flags = words[words.index("--") + 1:] if "--" in words else []
+    words = words[:words.index("--")] if "--" in words else words
+    if len(words) not in (1, 2) or words[0].startswith("-"):
         sys.exit(__doc__)
-    program, seconds = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 240
-    server, port = start(program, ["--device", "cuda", "--dtype", "bfloat16"])
+    program, seconds = words[0], float(words[1]) if len(words) > 1 else 240
+    server, port = start(program, ["--device", "cuda", "--dtype", "bfloat16", *flags])
     try:
         plan = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/get_server_info", timeout=10))["memory_plan"]
         ready = free_bytes()
@@ -66,7 +74,7 @@ def main():
         during = []
         while time.monotonic() < end:
             time.sleep(seconds / 12)
-            during.append(free_bytes() // MIB)
+            during.append([free // MIB for free in free_bytes()])
         for thread in threads:
             thread.join()
         after = free_bytes()
@@ -75,9 +83,10 @@ def main():
         server.wait(60)
     left = plan["available_bytes"] - plan["activation_bytes"] - plan["buffer_bytes"] - plan["kv_bytes"]
     print(f"requests: {counts}")
-    print(f"free: {left / MIB:.0f} MiB by the plan, {ready / MIB:.0f} MiB at ready, {after / MIB:.0f} MiB after {seconds:.0f} s")
+    in_mib = [f"{[free // MIB for free in each]} MiB" for each in (ready, after)]
+    print(f"free: {left / MIB:.0f} MiB by the plan, {in_mib[0]} at ready, {in_mib[1]} after {seconds:.0f} s")
     print(f"meanwhile: {during} MiB")
-    if counts["failed"] or after != ready or ready < left - 256 * MIB:
+    if counts["failed"] or after != ready or min(ready) < left - 256 * MIB:
         sys.exit("the memory is not what was planned, or requests failed")
 
 

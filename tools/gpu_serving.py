@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense]
+"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense] [-- FLAGS]
 
 Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32; so must tokens that
 are drawn, with filters, penalties and biases. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
 32, with small chunks, from the cache, and without graphs and overlap; and so must those of a model without experts, with random
 weights in the shape of bench/configs/qwen3-0.6b. Names of checks choose among them.
+FLAGS, as `--tp-size 2`, go to the servers on GPUs.
 """
 import concurrent.futures
 import contextlib
@@ -18,6 +19,8 @@ import urllib.request
 TINY = ["--model", "models/sluice-tiny"]
 DENSE = ["--model", "bench/configs/qwen3-0.6b", "--load-format", "dummy", "--tokenizer-path", "models/sluice-tiny"]
 PROMPTS = [f"{a} plus {b} is" for a, b in ((1, 2), (10, 20), (7, 5), (3, 3), (40, 2), (6, 9))]
+
+MORE = []   # flags of servers on GPUs
 
 
 def free_port():
@@ -43,7 +46,8 @@ def serving(program, device, *flags, model=TINY):
     """The port of a server."""
     port = free_port()
     server = subprocess.Popen([program, "serve", *model, "--served-model-name", "sluice-tiny",
-                               "--device", device, "--port", str(port), "--log-level", "warning", *flags])
+                               "--device", device, "--port", str(port), "--log-level", "warning", *flags,
+                               *(MORE if device == "cuda" else [])])
     try:
         begin = time.monotonic()
         while True:
@@ -121,11 +125,16 @@ CHECKS = {"answers": check_answers,
 
 
 def main():
-    names = sys.argv[2:] or list(CHECKS)
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-") or not set(names) <= set(CHECKS):
+    words = sys.argv[1:]
+    if "--" in words:
+        at = words.index("--")
+        MORE.extend(words[at + 1:])
+        words = words[:at]
+    names = words[1:] or list(CHECKS)
+    if not words or words[0].startswith("-") or not set(names) <= set(CHECKS):
         sys.exit(__doc__)
     for name in names:
-        CHECKS[name](sys.argv[1])
+        CHECKS[name](words[0])
 
 
 if __name__ == "__main__":

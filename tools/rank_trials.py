@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Kills, stops or slows a rank of a loaded server at random points: tools/rank_trials.py PROGRAM [--trials 200].
 
+Ranks are processes of the CPU with two or four of them, or with `--device cuda` four GPUs.
+
 A trial starts the bundled model with several ranks, four streams and, at a random moment (also while the model loads),
 does one thing to one rank:
 
@@ -27,10 +29,18 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYOUTS = {
-    "tp2": ["--tp-size", "2"],
-    "pp2": ["--pp-size", "2"],
-    "dp2": ["--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"],
-    "tp2 pp2": ["--tp-size", "2", "--pp-size", "2"],
+    "cpu": {
+        "tp2": ["--tp-size", "2"],
+        "pp2": ["--pp-size", "2"],
+        "dp2": ["--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"],
+        "tp2 pp2": ["--tp-size", "2", "--pp-size", "2"],
+    },
+    "cuda": {
+        "tp4": ["--tp-size", "4"],
+        "tp4 dp2": ["--tp-size", "4", "--dp-size", "2", "--enable-dp-attention"],
+        "tp4 dp4": ["--tp-size", "4", "--dp-size", "4", "--enable-dp-attention"],
+        "tp2 pp2": ["--tp-size", "2", "--pp-size", "2"],
+    },
 }
 TOLD_S, ENDED_S, HUNG_S = 2, 10, 5
 MARGIN_S = 1   # signs of life are looked at several times a second
@@ -56,15 +66,15 @@ def is_running(pid):
 
 
 class Trial:
-    def __init__(self, program, layout, act, seed):
+    def __init__(self, args, layout, act, seed):
         self.random = random.Random(seed)
         self.act, self.streams, self.done = act, [], []
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.server = subprocess.Popen(
-            [program, "serve", ROOT / "models/sluice-tiny", "--port", str(self.port), "--device", "cpu", "--dtype", "float32",
-             "--max-total-tokens", "32768", "--threads", "1", *LAYOUTS[layout]],
+            [args.program, "serve", args.model, "--port", str(self.port), "--device", args.device, "--dtype", "float32",
+             "--max-total-tokens", "32768", "--threads", "1", *LAYOUTS[args.device][layout]],
             stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
 
     def is_ready(self):
@@ -151,13 +161,15 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=LAYOUTS, default="cpu")
+    parser.add_argument("--model", default=ROOT / "models/sluice-tiny")
     args = parser.parse_args()
     failed, slowest, counts = 0, collections.defaultdict(lambda: [0.0, 0.0]), collections.Counter()
     for i in range(args.trials):
         seed = args.seed * 100_000 + i
         draw = random.Random(seed)
-        layout, act = draw.choice(list(LAYOUTS)), draw.choices(["kill", "stop", "slow"], [6, 1, 3])[0]
-        trial = Trial(args.program, layout, act, seed)
+        layout, act = draw.choice(list(LAYOUTS[args.device])), draw.choices(["kill", "stop", "slow"], [6, 1, 3])[0]
+        trial = Trial(args, layout, act, seed)
         try:
             wrong, told, ended = trial.run()
         finally:

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -72,9 +73,10 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
         self._log = open(log, "wb") if log else subprocess.DEVNULL
-        # SLUICE_TEST_DEVICE=cuda runs these tests on a GPU.
+        # SLUICE_TEST_DEVICE=cuda runs these tests on a GPU, and SLUICE_TEST_FLAGS="--tp-size 2" on two.
         device = os.environ.get("SLUICE_TEST_DEVICE")
         given = [] if device is None or "--device" in flags else ["--device", device]
+        given += shlex.split(os.environ.get("SLUICE_TEST_FLAGS", ""))
         self._args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *given, *map(str, flags)]
         self._env = {**os.environ, **(env or {})}
         self.start(ready_timeout)
