@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What a step on the device is made of: step_kernels.py TIMELINE.csv [STEPS [LAST_KERNEL]]
+"""What a step on the device is made of: step_kernels.py TIMELINE.csv [STEPS [LAST_KERNEL [SKIPPED]]]
 
 TIMELINE.csv is what bench/gpu/timeline.cpp writes. A step ends with the kernel whose name has LAST_KERNEL in it (default
 store_tokens). Prints, for the last STEPS steps (default 8; 0: for all that followed the last pause of 1 ms instead, a prefill that
 was measured last, say), each kernel's launches and time a step, and the time in which none ran. Kernels overlap where one
-starts before the other has ended: such time counts for the one that started first.
+starts before the other has ended: such time counts for the one that started first. SKIPPED steps at the end are left out:
+those of a large batch whose requests end one after the other, say.
 """
 import collections
 import re
@@ -18,17 +19,19 @@ def short(name):
 
 
 def main():
-    if len(sys.argv) not in (2, 3, 4) or sys.argv[1].startswith("-"):
+    if len(sys.argv) not in (2, 3, 4, 5) or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     last_name = sys.argv[3] if len(sys.argv) > 3 else "store_tokens"
+    skipped = int(sys.argv[4]) if len(sys.argv) > 4 else 0
     rows = []
     for line in open(sys.argv[1]):
         begin, end, name = line.rstrip("\n").split(",", 2)
         rows.append((int(begin), int(end), name))
     rows.sort()
     if count > 0:
-        ends = [i for i, row in enumerate(rows) if last_name in row[2]][-count - 1:]
+        ends = [i for i, row in enumerate(rows) if last_name in row[2]]
+        ends = ends[:len(ends) - skipped][-count - 1:]
         if len(ends) < 2:
             sys.exit(f"no two steps of {sys.argv[1]} end with {last_name}")
         rows, steps = rows[ends[0] + 1:ends[-1] + 1], len(ends) - 1

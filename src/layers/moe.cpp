@@ -232,6 +232,7 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     block.fill(moe.correction_bias, names.correction_bias, shape, {}, WeightInit::kZeros);
   }
   const ExpertShare share = block.share_experts(own.num_experts, own.moe_intermediate_size);
+  moe.experts.groups = share.groups;
   std::optional<ExpertLayer> mapped;
   if (!share.map.empty()) {
     mapped = layer_of(block, share, own.num_experts);

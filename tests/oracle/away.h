@@ -14,4 +14,9 @@ inline bool is_away(Away away, std::int64_t token, std::int64_t choice) {
          (away == Away::kFew && token % 5 == 4 && choice == 1);
 }
 
+// ExpertParams::groups of such a rank.
+inline int groups_of(Away away) {
+  return away == Away::kFew ? 1 : away == Away::kHalf ? 2 : 4;
+}
+
 }  // namespace sluice::oracle

@@ -128,6 +128,7 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra,
   const auto params = [&](const Context& ctx) {
     ops::ExpertParams p(extra == Extra::kGelu ? Activation::kGeluTanh : Activation::kSilu);
     if (extra == Extra::kClamped || extra == Extra::kGptOss) p.clamp = 1.5f;
+    p.groups = groups_of(away);
     p.weigh_input = extra == Extra::kWeighed;
     if (extra == Extra::kBiased || extra == Extra::kGptOss)
       p.up_bias = up_bias(ctx), p.down_bias = down_bias(ctx);

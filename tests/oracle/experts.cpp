@@ -124,6 +124,7 @@ void check_mlps(Bench& bench, Extra extra, Away away) {
                                                        : Activation::kSilu);
           if (extra == Extra::kClamped || extra == Extra::kGptOss) p.clamp = 1.5f;
           p.interleaved = extra == Extra::kGptOss;
+          p.groups = groups_of(away);
           p.weigh_input = extra == Extra::kWeighed;
           if (extra == Extra::kBiased || extra == Extra::kGptOss)
             p.up_bias = up_bias(ctx), p.down_bias = down_bias(ctx);

@@ -183,6 +183,7 @@ struct ExpertParams {
   float alpha = 1.702f;
   bool weigh_input = false;  // the pair's weight multiplies the expert's input, not its result
                              // (transformers Llama4TextMoe)
+  int groups = 1;    // of ranks that share a layer's experts: about one pair in so many is not -1
   Tensor up_bias;    // [E, 2 I] f32, added to the w13 GEMM, in w13's row order; or undefined
   Tensor down_bias;  // [E, H] f32, added to the w2 GEMM; or undefined
 

@@ -13,7 +13,10 @@ ExpertShare expert_share(std::int64_t experts, std::int64_t columns, int rank, i
         "{} experts in {} groups of {} ranks", experts, groups, num_ranks);
   const int size = num_ranks / groups, group = rank / size;
   check(columns % size == 0, "{} columns of an expert for {} ranks", columns, size);
-  ExpertShare share{.experts = {}, .columns = {columns / size * (rank % size), columns / size}};
+  ExpertShare share{.experts = {},
+                    .columns = {columns / size * (rank % size), columns / size},
+                    .groups = groups,
+                    .own_group = group};
   const std::int64_t end = experts * (group + 1) / groups;
   for (std::int64_t e = experts * group / groups; e < end; ++e) share.experts.push_back(e);
   return share;

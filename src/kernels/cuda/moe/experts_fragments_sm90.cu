@@ -190,7 +190,7 @@ void tile_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13
                      kGatherThreads, 0, static_cast<const Bf16*>(from.data), from.stride[0], begin,
                      order, static_cast<int>(shape.experts), static_cast<int>(top_k),
                      static_cast<int>(shape.hidden), rows);
-    const GroupedInputs inputs{.pairs = pairs,
+    const GroupedInputs inputs{.pairs = pairs_of_rank(pairs, params.groups),
                                .experts = shape.experts,
                                .n = 2 * shape.width,
                                .unit_bytes = w13.unit_bytes,

@@ -30,12 +30,15 @@ ExpertsKernel choose_experts(const ExpertsInputs& inputs) {
                  : ExpertsKernel::kRows;  // the sums of a pair are the same in every tile
   // With more pairs, experts have more rows than one MMA. Reading their weights again then costs
   // more than partial tiles.
-  const std::int64_t few =
-      tiles ? std::min(kStreamedPairsOfExpert * inputs.experts, kMaxStreamedPairs)
-            : kMaxStreamedPairs;
-  if (inputs.pairs <= few && max_shared_bytes(inputs.sm) >= kStreamBytes)
+  const std::int64_t few = tiles ? kStreamedPairsOfExpert * inputs.experts : kMaxStreamedPairs;
+  if (inputs.pairs <= kMaxStreamedPairs && pairs_of_rank(inputs.pairs, inputs.groups) <= few &&
+      max_shared_bytes(inputs.sm) >= kStreamBytes)
     return ExpertsKernel::kStream;
   return tiles ? ExpertsKernel::kTiles : ExpertsKernel::kRows;
+}
+
+std::int64_t pairs_of_rank(std::int64_t pairs, int groups) {
+  return (pairs + groups - 1) / groups;
 }
 
 int streamed_rows(std::int64_t pairs, std::int64_t experts) {
@@ -44,6 +47,16 @@ int streamed_rows(std::int64_t pairs, std::int64_t experts) {
 
 int expert_row_groups(std::int64_t pairs, std::int64_t experts) {
   return pairs > kRowsOfSmallTiles * experts ? 2 : 1;
+}
+
+int expert_tile_columns(std::int64_t pairs, std::int64_t experts, std::int64_t n, int num_sms) {
+  const std::int64_t row_tiles = std::min(pairs, experts);  // experts have a tile each, in the mean
+  const auto time = [&](int columns) {
+    const std::int64_t tiles = (n + columns - 1) / columns * row_tiles;
+    const std::int64_t wave = std::int64_t{expert_tiles_of_sm(columns)} * std::max(num_sms, 1);
+    return (tiles + wave - 1) / wave * expert_tiles_of_sm(columns) * columns;
+  };
+  return time(64) < time(128) ? 64 : 128;
 }
 
 FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {

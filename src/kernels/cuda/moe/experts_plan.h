@@ -15,6 +15,7 @@ enum class ExpertsKernel : std::uint8_t {
 };
 struct ExpertsInputs {
   std::int64_t pairs = 0, experts = 1, hidden = 0, width = 0;
+  int groups = 1;  // ExpertParams::groups
   DType x = DType::kF32, w = DType::kF32;
   bool aligned = true;
   bool deterministic = false;
@@ -22,10 +23,20 @@ struct ExpertsInputs {
 };
 ExpertsKernel choose_experts(const ExpertsInputs& inputs);
 inline constexpr std::int64_t kMaxStreamedPairs = 2048;
+// Pairs that a rank computes, in the mean.
+std::int64_t pairs_of_rank(std::int64_t pairs, int groups);
+// From here on `pairs` are those of the rank.
 // Rows of an MMA of kStream, 8 or 16. An expert with more rows reads its weights again.
 int streamed_rows(std::int64_t pairs, std::int64_t experts);
 // Warpgroups of a kTiles tile, with 64 rows each.
 int expert_row_groups(std::int64_t pairs, std::int64_t experts);
+// Rows of weights of a kTiles tile with one warpgroup, 64 or 128: the number with the shorter
+// waves of CTAs. `n`: rows of weights of an expert.
+int expert_tile_columns(std::int64_t pairs, std::int64_t experts, std::int64_t n, int num_sms);
+// CTAs of such a tile on an SM.
+constexpr int expert_tiles_of_sm(int columns) {
+  return columns == 64 ? 3 : 2;
+}
 
 // Experts with weights in fragments, few tokens (kernels/cuda/moe/experts_fragments.cu).
 struct FragmentExpertsInputs {

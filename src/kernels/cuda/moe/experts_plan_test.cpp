@@ -30,6 +30,14 @@ TEST(ExpertsPlan, ExpertsOfSmallBatchesStream) {
   EXPECT_EQ(streamed_rows(513, 128), 16);
   EXPECT_EQ(expert_row_groups(1024, 128), 1);
   EXPECT_EQ(expert_row_groups(32768, 128), 2);
+  // A rank of four with 32 experts computes a quarter of the pairs.
+  other = few;
+  other.pairs = 512, other.experts = 32, other.groups = 4;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kStream);
+  other.groups = 1;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kTiles);
+  other.pairs = kMaxStreamedPairs + 1, other.groups = 64;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kTiles);
   other = few;
   other.deterministic = true;
   for (const std::int64_t pairs : {8, 769, 100000}) {
@@ -45,6 +53,15 @@ TEST(ExpertsPlan, ExpertsOfSmallBatchesStream) {
   other = few;
   other.width = 767;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+}
+
+TEST(ExpertsPlan, TilesFillTheirWaves) {
+  // Gate and up of Qwen3-30B-A3B on 132 SMs: 384 tiles of 128 are 1.45 waves of 264 CTAs, 768 of 64
+  // are 1.94 waves of 396.
+  EXPECT_EQ(expert_tile_columns(256, 32, 1536, 132), 64);
+  EXPECT_EQ(expert_tile_columns(1024, 128, 1536, 132), 128);
+  EXPECT_EQ(expert_tile_columns(256, 32, 2048, 132), 128);
+  EXPECT_EQ(expert_tile_columns(8, 32, 1536, 132), 64);
 }
 
 }  // namespace

@@ -341,7 +341,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
   down.n = hidden;
   down.k = width;
   // 8 or 16 rows of x, by the average number of pairs an expert.
-  if (streamed_rows(up.pairs, up.experts) == 8) {
+  if (streamed_rows(pairs_of_rank(up.pairs, params.groups), up.experts) == 8) {
     launch_stream<true, 1>(ctx, up);
     launch_stream<false, 1>(ctx, down);
   } else {

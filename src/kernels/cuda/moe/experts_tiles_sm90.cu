@@ -2,7 +2,7 @@
 //   1. sort_pairs     pairs (token, expert) sorted by expert
 //   2. find_tile      the tile of 64 or 128 pairs of one expert that a CTA takes
 //   3. issue          cp.async gathers rows of x and rows of weights, kStages - 1 steps ahead
-//   4. mainloop       wgmma: a warpgroup takes 64 pairs by 128 columns
+//   4. mainloop       wgmma: a warpgroup takes 64 pairs by 64 or 128 columns
 //   5. epilogue       gate and up columns share a tile, so the activation is applied in registers
 //   6. sum_expert_pairs (experts_stream.cu)   the weighted sum of a token's experts
 #include "kernels/cuda/common/launch.cuh"
@@ -14,7 +14,6 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kSortThreads = 1024;
-constexpr int kTileColumns = 128;  // rows of weights: 128 of one matrix, or 64 of gate and 64 of up
 constexpr int kStepBytes = kSwizzleBytes;
 constexpr int kStepColumns = kSwizzleColumns;
 constexpr int kPieces = kStepBytes / 16;
@@ -83,13 +82,15 @@ struct TilesArgs {
   ExpertRules rules;
 };
 
-// kGroups: warpgroups of a CTA.
-template <int kGroups>
+// kGroups: warpgroups of a CTA. kTile: rows of weights of a CTA, all of one matrix, or one half of
+// gate and one of up.
+template <int kGroups, int kTile>
 struct TilesShape {
+  static constexpr int kCtasOfSm = expert_tiles_of_sm(kTile);
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * kGroups;
   static constexpr int kStages = kGroups == 1 ? 4 : 3;
   static constexpr int kRowBytes = kRows * kStepBytes;
-  static constexpr int kStageBytes = kRowBytes + kTileColumns * kStepBytes;
+  static constexpr int kStageBytes = kRowBytes + kTile * kStepBytes;
   static constexpr int kBytes = kStages * kStageBytes + 1024;  // 1024 for swizzled tiles
 };
 
@@ -126,11 +127,18 @@ __device__ Place find_tile(const TilesArgs& a, int tile, int rows) {
   return {0, 0, 0};
 }
 
-// Grid: tiles of columns, tiles of rows of all experts. Two CTAs an SM hide each other's prologue.
-template <int kGroups, bool kGated>
-__global__ void __launch_bounds__(128 * kGroups, 2)
+__device__ inline void multiply(float (&sums)[32], std::uint64_t rows, std::uint64_t columns) {
+  wgmma_m64n64(sums, rows, columns, true);
+}
+__device__ inline void multiply(float (&sums)[64], std::uint64_t rows, std::uint64_t columns) {
+  wgmma_m64n128(sums, rows, columns);
+}
+
+// Grid: tiles of columns, tiles of rows of all experts. CTAs of an SM hide each other's prologue.
+template <int kGroups, bool kGated, int kTile>
+__global__ void __launch_bounds__(128 * kGroups, TilesShape<kGroups, kTile>::kCtasOfSm)
     tiles_kernel(const __grid_constant__ TilesArgs a) {
-  using Shape = TilesShape<kGroups>;
+  using Shape = TilesShape<kGroups, kTile>;
   extern __shared__ unsigned char shared[];
   __shared__ std::int32_t pairs[Shape::kRows], sources[Shape::kRows];  // of outputs, of x
   begin_dependent();
@@ -145,7 +153,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
 
   // 3. Columns of gate and up alternate in memory or not (rules), but in the tile all gates go
   // first.
-  constexpr int kColumns = kGated ? kTileColumns / 2 : kTileColumns;  // of the output
+  constexpr int kColumns = kGated ? kTile / 2 : kTile;  // of the output
   const std::int64_t column = std::int64_t{blockIdx.x} * kColumns;
   const Bf16* w = a.w + std::int64_t{place.expert} * (kGated ? 2 : 1) * a.n * a.k;
   // Tiles on 1024 bytes for the swizzle.
@@ -165,7 +173,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
                     wanted);
       }
 #pragma unroll
-      for (int r = row0; r < kTileColumns; r += kRowsAtOnce) {
+      for (int r = row0; r < kTile; r += kRowsAtOnce) {
         const std::int64_t n = column + r % kColumns;
         const std::int64_t row = !kGated        ? n
                                  : r < kColumns ? a.rules.gate_row(n)
@@ -181,9 +189,9 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   for (int i = 0; i < Shape::kStages - 1; ++i) issue(i);
   // 4. Mainloop.
   const int group = threadIdx.x / 128;
-  float sums[64];
+  float sums[kTile / 2];
 #pragma unroll
-  for (int i = 0; i < 64; ++i) sums[i] = 0;
+  for (int i = 0; i < kTile / 2; ++i) sums[i] = 0;
   for (int i = 0; i < steps; ++i) {
     cp_async_wait<Shape::kStages - 2>();
     fence_async_proxy();
@@ -195,8 +203,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kStepColumns / 16; ++s)
-      wgmma_m64n128(sums, tile_descriptor(rows + s * 32, 16),
-                    tile_descriptor(columns + s * 32, 16));
+      multiply(sums, tile_descriptor(rows + s * 32, 16), tile_descriptor(columns + s * 32, 16));
     wgmma_commit();
     // Into the stage of step i - 1, while the wgmma of step i runs.
     issue(i + Shape::kStages - 1);
@@ -207,8 +214,8 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   cp_async_wait<0>();
 
   // 5. Accumulator element 4 j + 2 half + c: row lane / 4 + 8 half, column 8 j + 2 (lane % 4) + c.
-  // With gates, elements 0 to 31 are gate sums and elements 32 to 63 the up sums of the same
-  // columns.
+  // With gates, the first half of the elements are gate sums and the second half the up sums of the
+  // same columns.
   const int lane = threadIdx.x % kWarp,
             first = group * 64 + threadIdx.x % 128 / kWarp * 16 + lane / 4;
 #pragma unroll
@@ -225,22 +232,33 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
         const float value = sums[4 * j + 2 * half + c];
         if constexpr (kGated)
           a.hidden[pair * a.hidden_stride + n] = narrow<Bf16>(
-              a.rules.inner(value, sums[32 + 4 * j + 2 * half + c], place.expert, pair, n));
+              a.rules.inner(value, sums[kTile / 4 + 4 * j + 2 * half + c], place.expert, pair, n));
         else
           a.down[pair * a.n + n] = value;
       }
   }
 }
 
-template <int kGroups, bool kGated>
-void launch_tiles(Context& ctx, const TilesArgs& args, int pairs) {
-  using Shape = TilesShape<kGroups>;
+template <int kGroups, bool kGated, int kTile>
+void launch_tiles_of(Context& ctx, const TilesArgs& args, int pairs) {
+  using Shape = TilesShape<kGroups, kTile>;
   // Every expert may have one partial tile. CTAs past the last tile return at once.
   const int row_tiles = std::min(pairs, pairs / Shape::kRows + args.experts);
-  const dim3 grid(blocks_for(args.n, kGated ? kTileColumns / 2 : kTileColumns),
-                  static_cast<unsigned>(row_tiles));
-  launch_dependent(ctx, "grouped expert GEMM", tiles_kernel<kGroups, kGated>, grid, Shape::kThreads,
-                   Shape::kBytes, args);
+  const dim3 grid(blocks_for(args.n, kGated ? kTile / 2 : kTile), static_cast<unsigned>(row_tiles));
+  launch_dependent(ctx, "grouped expert GEMM", tiles_kernel<kGroups, kGated, kTile>, grid,
+                   Shape::kThreads, Shape::kBytes, args);
+}
+
+// `here`: pairs that this rank computes in the mean. 64 or 128 rows a tile, by the average number
+// of pairs an expert.
+template <bool kGated>
+void launch_tiles(Context& ctx, const TilesArgs& args, int pairs, std::int64_t here) {
+  if (expert_row_groups(here, args.experts) == 2)
+    return launch_tiles_of<2, kGated, 128>(ctx, args, pairs);
+  const int columns = expert_tile_columns(here, args.experts, kGated ? 2 * args.n : args.n,
+                                          ctx.cuda->info().num_sms);
+  return columns == 64 ? launch_tiles_of<1, kGated, 64>(ctx, args, pairs)
+                       : launch_tiles_of<1, kGated, 128>(ctx, args, pairs);
 }
 
 }  // namespace
@@ -293,14 +311,9 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
     down.down = workspace.down.ptr<float>();
     down.n = up.k;
     down.k = up.n;
-    // 64 or 128 rows a tile, by the average number of pairs an expert.
-    if (expert_row_groups(pairs, experts) == 1) {
-      launch_tiles<1, true>(ctx, up, pairs);
-      launch_tiles<1, false>(ctx, down, pairs);
-    } else {
-      launch_tiles<2, true>(ctx, up, pairs);
-      launch_tiles<2, false>(ctx, down, pairs);
-    }
+    const std::int64_t here = pairs_of_rank(pairs, params.groups);
+    launch_tiles<true>(ctx, up, pairs, here);
+    launch_tiles<false>(ctx, down, pairs, here);
     sum_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params,
                      out.rows(first, tokens));
   }

@@ -184,6 +184,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
       .experts = w13.dim(0),
       .hidden = out.dim(1),
       .width = w2.dim(2),
+      .groups = params.groups,
       .x = x.dtype,
       .w = w13.dtype,
       .aligned = aligned(x) && aligned(w13) && aligned(w2) && aligned(workspace.hidden),
