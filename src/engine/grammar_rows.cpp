@@ -129,6 +129,8 @@ void GrammarRows::accept(std::span<const Event> events) {
       refuse(found->first, row,
              {500, "grammar_mismatch", "", "A token came that the grammar does not allow."});
     }
+    // A step that was launched before may have a row of the sequence. Nobody reads that token.
+    if (event.finish != FinishReason::kNone) rows_.erase(found);
   }
 }
 

@@ -16,13 +16,13 @@ namespace {
 constexpr std::int32_t kStop = 2;
 
 // At step k two tokens may come, 10 + 2 k and 11 + 2 k, and after `length` of them kStop alone. At
-// step `dead_end` nothing may come.
+// step `dead_end` nothing may come, and nothing behind kStop.
 class Script : public TokenConstraint {
  public:
   Script(int length, int dead_end) : length_(length), dead_end_(dead_end) {}
   bool fill(std::span<std::uint32_t> bits) override {
     std::ranges::fill(bits, 0u);
-    if (step_ == dead_end_) return true;
+    if (step_ == dead_end_ || step_ > length_) return true;
     const auto allow = [&](int token) {
       bits[static_cast<std::size_t>(token) / 32] |= 1u << (token % 32);
     };
@@ -99,6 +99,22 @@ TEST_P(Grammars, ChoicesHaveConstraintsOfTheirOwn) {
   ASSERT_TRUE(engine->submit(request, collector.sink()).ok());
   collector.wait();
   for (int choice = 0; choice < 4; ++choice) expect_script(collector.tokens[choice], 12);
+}
+
+TEST_P(Grammars, ChoicesThatAreDoneDoNotEndTheOthers) {
+  auto engine = Engine::create(options_for_qwen3(GetParam()));
+  Request request = scripted(0);
+  request.num_choices = 4;
+  request.make_constraint = [made = std::make_shared<int>(0)] {
+    return std::make_unique<Script>(4 + 5 * (*made)++, -1);
+  };
+  Collector collector(4);
+  ASSERT_TRUE(engine->submit(request, collector.sink()).ok());
+  collector.wait();
+  for (int choice = 0; choice < 4; ++choice) {
+    EXPECT_EQ(collector.finish[choice], FinishReason::kStop) << collector.fault.message;
+    expect_script(collector.tokens[choice], 4 + 5 * choice);
+  }
 }
 
 TEST_P(Grammars, OtherRequestsDoNotNoticeADeadEnd) {
