@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <future>
 #include <memory>
 
 #include "base/error.h"
+#include "tensor/buffer.h"
 #include "tensor/device.h"
 #include "tensor/format.h"
 
@@ -83,6 +85,19 @@ const NcclCalls& nccl() {
   return calls;
 }
 
+// NCCL takes memory of the GPU at its first collectives, before which no memory plan may be made.
+int run_first_collectives(const NcclCalls& calls, void* handle, int size, Device device) {
+  const Stream stream(device);
+  const Buffer sum(sizeof(float), device), parts(size, device);
+  const void* own = sum.data();
+  int result = calls.all_reduce(own, sum.data(), 1, kFloat32, kSum, handle, stream.handle());
+  if (result == 0) result = calls.all_gather(own, parts.data(), 1, kUint8, handle, stream.handle());
+  if (result == 0)
+    result = calls.broadcast(own, sum.data(), sizeof(float), kUint8, 0, handle, stream.handle());
+  stream.synchronize();
+  return result;
+}
+
 bool is_host(const Tensor& x) {
   return x.device.kind == DeviceKind::kCpu;
 }
@@ -115,11 +130,18 @@ void NcclCommunicator::join(Device device) {
   host_.broadcast(Tensor::dense(joining->id.bytes, DType::kU8, {sizeof joining->id.bytes}), 0);
   std::future<void> done = joining->done.get_future();
   std::thread([joining, device, size = size(), rank = rank(), &calls = calls_] {
-    make_current(device);
-    joining->result = calls.init_rank(&joining->handle, size, joining->id, rank);
-    joining->done.set_value();
+    try {
+      make_current(device);
+      joining->result = calls.init_rank(&joining->handle, size, joining->id, rank);
+      if (joining->result == 0)
+        joining->result = run_first_collectives(calls, joining->handle, size, device);
+      joining->done.set_value();
+    } catch (...) {
+      joining->done.set_exception(std::current_exception());
+    }
   }).detach();
   while (done.wait_for(kLook) != std::future_status::ready) host_.check_ranks();
+  done.get();
   calls_.expect(joining->result, "join the ranks of the GPUs");
   handle_ = joining->handle;
 }
