@@ -73,6 +73,7 @@ TAKEN = [
     ((NATIVE,), "return_text_in_logprobs", [True], ["yes"]),
     ((COMPLETION,), "echo", [True, False], [1]),
     (BOTH, "return_token_ids", [True, False], [1]),
+    (ALL, "return_captures", [False], [True, 1]),
     (SAMPLED, "skip_special_tokens", [True, False], [1]),
     ((CHAT,), "separate_reasoning", [True, False], [1]),
     (ALL, "cache_salt", ["", "x"], [1, "x" * 1025]),
@@ -229,7 +230,8 @@ def cases(seed=1, mixes=60):
         fields = {name: draw.choice(good) for name, good in draw.sample(rows, min(len(rows), draw.randint(2, 8)))}
         extra = {name: value for kinds, ignored in IGNORED if kind in kinds for name, value in ignored.items()}
         lost = dict(draw.sample(sorted(extra.items(), key=lambda item: item[0]), draw.randint(0, min(3, len(extra)))))
-        yield Case(kind, with_fields(kind, {**fields, **lost}), 200, tuple(path_of(kind, name) for name in fields),
+        taken = [name for name in fields if name not in lost]
+        yield Case(kind, with_fields(kind, {**fields, **lost}), 200, tuple(path_of(kind, name) for name in taken),
                    tuple(path_of(kind, name) for name in lost))
 
 

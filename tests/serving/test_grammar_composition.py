@@ -18,6 +18,10 @@ SERVERS = {
     "few at once": (*ROOMY, "--max-running-requests", "3", "--schedule-policy", "lpm"),
     "ranks": (*ROOMY, "--tp-size", "2"),
     "stages": (*ROOMY, "--pp-size", "2"),
+    "groups": (*ROOMY, "--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"),
+    "drafts of n-grams": (*ROOMY, "--speculative-algorithm", "NGRAM", "--speculative-ngram-min-match-window-size", "1",
+                          "--speculative-adaptive=false"),
+    "drafts of a layer": (*ROOMY, "--speculative-algorithm", "NEXTN", "--speculative-adaptive=false"),
 }
 RECORD = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 15},
                                            "stars": {"enum": [1, 2, 3, 4, 5]},
@@ -72,7 +76,7 @@ def check(body, choice):
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_answers_together_are_those_of_each_alone(tiny, name, tmp_path):
-    bodies = [body_of(i, logprobs=name != "ranks") for i in range(18)]
+    bodies = [body_of(i, logprobs=name not in ("ranks", "groups")) for i in range(18)]
     wanted = [chat(tiny, body)["choices"] for body in bodies]
     with Server(TINY, *FLAGS, *SERVERS[name], log=tmp_path / "server.log") as server:
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:

@@ -106,6 +106,11 @@ std::vector<GrammarCase> read_grammar_cases(const std::string& path) {
     one.expect = text("expect");
     one.valid = texts_of(json, "valid");
     one.invalid = texts_of(json, "invalid");
+    if (json.contains("captures"))
+      for (const Json& of_text : json.at("captures")) one.captures.push_back(dump_json(of_text));
+    require(one.captures.empty() || one.captures.size() == one.valid.size(),
+            "{}: line {} has captures of {} texts, but {} valid texts", path, number,
+            one.captures.size(), one.valid.size());
     one.reordered = texts_of(json, "reordered");
     one.open = texts_of(json, "open");
     cases.push_back(std::move(one));

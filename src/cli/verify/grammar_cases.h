@@ -5,9 +5,9 @@
 //
 // A file holds one JSON object a line, also compressed with gzip. The grammar stands in `schema` (a
 // JSON value, taken as it is written), `schema_text`, `regex` or `ebnf`; `valid` and `invalid` are
-// lists of texts. `tools`, a list of tools as requests have it, with `format`, the name of a call
-// format, stands for one or more calls of them. Lines with `make` instead of these have no grammar
-// and are left out.
+// lists of texts. `captures` has a list of [name, text] for each text of `valid`. `tools`, a list
+// of tools as requests have it, with `format`, the name of a call format, stands for one or more
+// calls of them. Lines with `make` instead of these have no grammar and are left out.
 #pragma once
 
 #include <string>
@@ -22,6 +22,7 @@ struct GrammarCase {
   std::string id, group, expect;
   grammar::GrammarSource source;
   std::vector<std::string> valid, invalid;
+  std::vector<std::string> captures;  // of each valid text, as JSON; empty: they are not compared
   // must be accepted where keys come in any order, and where undeclared keys are allowed
   std::vector<std::string> reordered, open;
 };

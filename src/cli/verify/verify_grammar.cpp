@@ -57,8 +57,10 @@ constexpr int kDrafts = 15;
 struct Tally {
   std::size_t cases = 0, compiled = 0, right = 0, over = 0, strict = 0, refused = 0, valid = 0,
               accepted = 0, invalid = 0, rejected = 0, disagreed = 0, failed = 0, reordered = 0,
-              reordered_accepted = 0, open = 0, open_accepted = 0, untokenized = 0;
-  std::vector<std::int64_t> mask_ns, compile_us, first_mask_us, rollback_ns, fork_ns, draft_ns;
+              reordered_accepted = 0, open = 0, open_accepted = 0, untokenized = 0, captures = 0,
+              captures_right = 0, captures_refused = 0;
+  std::vector<std::int64_t> mask_ns, compile_us, first_mask_us, rollback_ns, fork_ns, draft_ns,
+      capture_ns;
   DraftTally drafts_as_written, drafts_compact;
   std::uint64_t max_bytes = 0;
   std::vector<std::uint64_t> bytes, bytes_used;  // when compiled, and behind all texts
@@ -101,6 +103,7 @@ class Verifier {
     json["invalid"] = walk_all(*compiled, one, one.invalid, false, tally, is_over);
     count(*compiled, one.reordered, tally.reordered, tally.reordered_accepted);
     count(*compiled, one.open, tally.open, tally.open_accepted);
+    if (!one.captures.empty()) read_captures(one, tally, json);
     json["mask_ns"] = mask_ns_;
     json["bytes_used"] = (*compiled)->bytes();
     tally.bytes_used.push_back((*compiled)->bytes());
@@ -219,6 +222,33 @@ class Verifier {
     return walk;
   }
 
+  // Captures of the valid texts; `json` gets those that are not as the case says.
+  void read_captures(const GrammarCase& one, Tally& tally, Json& json) const {
+    const auto reader = grammar::compile_captures(one.source, *vocabulary_);
+    if (!reader) {
+      ++tally.captures_refused;
+      json["captures_refused"] = reader.fault().message;
+      return;
+    }
+    for (std::size_t i = 0; i < one.valid.size(); ++i) {
+      const std::string& text = one.valid[i];
+      const std::int64_t begin = now_ns();
+      const auto found = (*reader)->read(text, true);
+      tally.capture_ns.push_back(ns_since(begin));
+      Json list;
+      if (found) list = Json::array();
+      for (std::size_t k = 0; found && k < found->captures.size(); ++k) {
+        const grammar::Capture& capture = found->captures[k];
+        list.push_back(Json::array(
+            {(*reader)->name(capture), text.substr(capture.begin, capture.end - capture.begin)}));
+      }
+      const bool is_right = dump_json(list) == one.captures[i];
+      ++tally.captures;
+      tally.captures_right += is_right ? 1 : 0;
+      if (!is_right) json["captures"].push_back({{"text", text}, {"found", std::move(list)}});
+    }
+  }
+
   // As a server walks the text that takes up to kDrafts drafts in a step.
   void draft(const std::shared_ptr<CompiledGrammar>& compiled, std::span<const std::int32_t> tokens,
              DraftTally& tally, std::vector<std::int64_t>& draft_ns) const {
@@ -307,32 +337,38 @@ int verify_grammar(const Arguments& arguments) {
     one.source.any_order = arguments.has("any-order");
     print(verifier.run(one, tally));
   }
-  const Json summary = {{"cases", tally.cases},
-                        {"compiled", tally.compiled},
-                        {"fully_right", tally.right},
-                        {"over_accepting", tally.over},
-                        {"too_strict", tally.strict},
-                        {"refused", tally.refused},
-                        {"valid", {tally.accepted, tally.valid}},
-                        {"invalid", {tally.rejected, tally.invalid}},
-                        {"reordered", {tally.reordered_accepted, tally.reordered}},
-                        {"open", {tally.open_accepted, tally.open}},
-                        {"mask_differs_from_matcher", tally.disagreed},
-                        {"out_of_budget", tally.failed},
-                        {"untokenized", tally.untokenized},
-                        {"clock_ns", verifier.clock_ns()},
-                        {"mask_ns", quantiles(tally.mask_ns)},
-                        {"drafts_as_written", json_of(tally.drafts_as_written)},
-                        {"drafts_compact", json_of(tally.drafts_compact)},
-                        {"draft_ns", quantiles(tally.draft_ns)},
-                        {"compile_us", quantiles(tally.compile_us)},
-                        {"first_mask_us", quantiles(tally.first_mask_us)},
-                        {"rollback_8_ns", quantiles(tally.rollback_ns)},
-                        {"fork_ns", quantiles(tally.fork_ns)},
-                        {"bytes", quantiles(tally.bytes)},
-                        {"bytes_used", quantiles(tally.bytes_used)}};
+  Json summary = {{"cases", tally.cases},
+                  {"compiled", tally.compiled},
+                  {"fully_right", tally.right},
+                  {"over_accepting", tally.over},
+                  {"too_strict", tally.strict},
+                  {"refused", tally.refused},
+                  {"valid", {tally.accepted, tally.valid}},
+                  {"invalid", {tally.rejected, tally.invalid}},
+                  {"reordered", {tally.reordered_accepted, tally.reordered}},
+                  {"open", {tally.open_accepted, tally.open}},
+                  {"mask_differs_from_matcher", tally.disagreed},
+                  {"out_of_budget", tally.failed},
+                  {"untokenized", tally.untokenized},
+                  {"clock_ns", verifier.clock_ns()},
+                  {"mask_ns", quantiles(tally.mask_ns)},
+                  {"drafts_as_written", json_of(tally.drafts_as_written)},
+                  {"drafts_compact", json_of(tally.drafts_compact)},
+                  {"draft_ns", quantiles(tally.draft_ns)},
+                  {"compile_us", quantiles(tally.compile_us)},
+                  {"first_mask_us", quantiles(tally.first_mask_us)},
+                  {"rollback_8_ns", quantiles(tally.rollback_ns)},
+                  {"fork_ns", quantiles(tally.fork_ns)},
+                  {"bytes", quantiles(tally.bytes)},
+                  {"bytes_used", quantiles(tally.bytes_used)}};
+  if (tally.captures + tally.captures_refused > 0) {
+    summary["captures"] = {tally.captures_right, tally.captures};
+    summary["captures_refused"] = tally.captures_refused;
+    summary["capture_ns"] = quantiles(tally.capture_ns);
+  }
   fmt::print("{}\n", dump_json(summary));
-  const bool is_sound = tally.over == 0 && tally.disagreed == 0;
+  const bool is_sound =
+      tally.over == 0 && tally.disagreed == 0 && tally.captures_right == tally.captures;
   return is_sound && tally.compiled > 0 ? 0 : 1;
 }
 

@@ -66,6 +66,7 @@ void ChatFormat::add(const ChoiceUpdate& update) {
     for (const std::int32_t id : update.tokens) choice.token_ids.push_back(id);
   choice.finish = update.finish;
   choice.matched_stop = matched_stop_json(update);
+  choice.captures = update.captures;
 }
 
 Json ChatFormat::tool_calls_json(const std::vector<ToolDelta>& calls, bool streaming) const {
@@ -114,7 +115,10 @@ Json ChatFormat::chunk(int index, Json delta, Json finish_reason, const Generati
         Json{{"content", std::exchange(choice.logprobs, Json::array())}, {"refusal", nullptr}};
   if (set_.token_ids && !choice.token_ids.empty())
     entry["token_ids"] = std::exchange(choice.token_ids, Json::array());
-  if (!entry["finish_reason"].is_null()) entry["matched_stop"] = choice.matched_stop;
+  if (!entry["finish_reason"].is_null()) {
+    entry["matched_stop"] = choice.matched_stop;
+    if (choice.captures) entry["captures"] = *choice.captures;
+  }
   json["choices"] = Json::array({std::move(entry)});
   if (set_.continuous_usage && totals)
     json["usage"] = usage_json(*totals, reasoning_tokens());
@@ -172,6 +176,7 @@ std::string ChatFormat::body(const GenerationTotals& totals) {
                {"matched_stop", choice.matched_stop}};
     if (set_.logprobs) entry["logprobs"] = Json{{"content", choice.logprobs}, {"refusal", nullptr}};
     if (set_.token_ids) entry["token_ids"] = choice.token_ids;
+    if (choice.captures) entry["captures"] = *choice.captures;
     answer["choices"].push_back(std::move(entry));
   }
   answer["usage"] = usage_json(totals, reasoning_tokens());

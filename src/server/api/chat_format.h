@@ -44,6 +44,7 @@ class ChatFormat : public ReplyFormat {
     Json token_ids = Json::array();
     FinishReason finish = FinishReason::kNone;
     Json matched_stop;
+    std::optional<Json> captures{};
     int reasoning_tokens = 0;
   };
 

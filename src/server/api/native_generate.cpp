@@ -45,6 +45,7 @@ class NativeFormat : public ReplyFormat {
     choice.rows.insert(choice.rows.end(), update.logprobs.begin(), update.logprobs.end());
     choice.finish = update.finish;
     choice.matched = matched_stop_json(update);
+    choice.captures = update.captures;
     if (update.finish != FinishReason::kNone) choice.end = std::chrono::steady_clock::now();
   }
 
@@ -72,6 +73,7 @@ class NativeFormat : public ReplyFormat {
     std::vector<RowLogprobs> rows;
     FinishReason finish = FinishReason::kNone;
     Json matched;
+    std::optional<Json> captures{};
     std::chrono::steady_clock::time_point end{};
   };
 
@@ -133,6 +135,7 @@ class NativeFormat : public ReplyFormat {
               {"queue_time", totals.queue_s},
               {"e2e_latency", std::chrono::duration<double>(end - totals.arrival).count()}};
     add_draft_counts(totals.drafts[index], totals.completion_tokens[index], meta);
+    if (choice.captures) meta["captures"] = *choice.captures;
     if (set_.logprobs) {
       if (set_.logprob_start >= 0) {
         add_prompt_logprobs(prompt, meta);

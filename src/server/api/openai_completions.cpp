@@ -60,6 +60,7 @@ class CompletionFormat : public ReplyFormat {
       for (const std::int32_t id : update.tokens) choice.token_ids.push_back(id);
     choice.finish = update.finish;
     choice.matched_stop = matched_stop_json(update);
+    choice.captures = update.captures;
   }
 
   void first_events(std::string&) override {}
@@ -106,6 +107,7 @@ class CompletionFormat : public ReplyFormat {
     TextOffsets offsets;
     FinishReason finish = FinishReason::kNone;
     Json matched_stop;
+    std::optional<Json> captures{};
     bool begun = false;
   };
 
@@ -159,6 +161,7 @@ class CompletionFormat : public ReplyFormat {
       json["prompt_token_ids"] = prompts_[index / set_.num_choices];
       json["token_ids"] = choice.token_ids;
     }
+    if (choice.captures) json["captures"] = *choice.captures;
     return json;
   }
 

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "server/api/answer_captures.h"
 #include "server/core/errors.h"
 #include "server/core/grammars.h"
 
@@ -178,6 +179,7 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
 
 std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fields,
                                  GenerationPlan& plan) {
+  if (auto fault = add_captures(model, fields, plan)) return fault;
   if (!fields.grammar) return std::nullopt;
   std::vector<std::int32_t> ends = plan.request.params.stop_token_ids;
   if (!plan.request.ignore_eos) {

@@ -43,7 +43,8 @@ std::uint64_t cache_namespace(std::uint64_t key_id, const std::optional<std::str
 GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
                          const HttpRequest& request, const GenerationFields& fields);
 
-// Compiles the grammar of a request, if it has one, for a plan that is otherwise made.
+// Compiles the grammar of a request, if it has one, for a plan that is otherwise made, and its
+// captures where they are asked for.
 std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fields,
                                  GenerationPlan& plan);
 

@@ -121,6 +121,7 @@ constexpr Row kRows[] = {
     value("return_text_in_logprobs", kNativeApi, &Fields::return_text_in_logprobs),
     value("echo", kCompletionApi, &Fields::echo),
     value("return_token_ids", kOpenAi, &Fields::return_token_ids),
+    value("return_captures", kOpenAi | kNativeApi, &Fields::return_captures),
     value("skip_special_tokens", kSampled, &Fields::skip_special_tokens),
     value("separate_reasoning", kChatApi, &Fields::separate_reasoning),
     // The prompt and the model

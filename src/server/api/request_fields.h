@@ -47,7 +47,7 @@ struct GenerationFields {
       skip_special_tokens, keep_stop, echo;
   std::optional<bool> add_generation_prompt, continue_final_message, separate_reasoning,
       parallel_tool_calls;
-  std::optional<bool> return_token_ids, deterministic, add_special_tokens;
+  std::optional<bool> return_token_ids, return_captures, deterministic, add_special_tokens;
   std::optional<std::string> model, cache_salt, rid, reasoning_effort;
   std::optional<std::string> request_id;  // becomes a part of the answer's id
   std::vector<std::string> stop;

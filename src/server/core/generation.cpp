@@ -224,6 +224,7 @@ void Generation::on_event(int prompt, Event&& event) {
   {
     const TraceSpan span(state_.trace.get(), TraceLane::kNetwork, "detokenize");
     decode(choice, event, update);
+    if (plan_.captures) capture(choice, update);
   }
   plan_.format->add(update);
   choice.pending = true;
@@ -276,6 +277,15 @@ void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
   update.tokens = std::span(event.tokens).first(used);
   update.logprobs =
       std::span(event.token_logprobs).first(std::min(used, event.token_logprobs.size()));
+}
+
+void Generation::capture(Choice& choice, ChoiceUpdate& update) {
+  const bool has_end = update.finish == FinishReason::kStop && update.matched_token >= 0;
+  const auto tokens = update.tokens.first(update.tokens.size() - (has_end ? 1 : 0));
+  choice.tokens.insert(choice.tokens.end(), tokens.begin(), tokens.end());
+  for (const char c : update.text) choice.shown += (c & 0xC0) != 0x80 ? 1 : 0;
+  if (update.finish == FinishReason::kNone) return;
+  update.captures = plan_.captures(choice.tokens, plan_.kept_tokens, choice.shown, has_end);
 }
 
 // At most one event in stream_interval tokens, but the first and the last at once. A client that

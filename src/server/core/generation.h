@@ -9,11 +9,14 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/engine.h"
 #include "server/core/errors.h"
 #include "server/core/server_state.h"
@@ -37,6 +40,7 @@ struct ChoiceUpdate {
   FinishReason finish = FinishReason::kNone;
   std::int32_t matched_token = -1;
   std::string matched_stop;
+  std::optional<Json> captures;  // with `finish`, where the plan asks for them
 };
 
 struct GenerationTotals {
@@ -82,7 +86,13 @@ struct GenerationPlan {
   bool stream = false;
   bool skip_special_tokens = true;
   std::vector<std::int32_t> kept_tokens;  // special tokens that parsers look for: text all the same
-  bool keep_stop = false;                 // the stop string or token is part of the text
+  // Captures of a choice from its tokens, without an end token; null: they were not found. `shown`:
+  // the characters of its text.
+  using Captures = std::function<Json(std::span<const std::int32_t> tokens,
+                                      const std::vector<std::int32_t>& kept_tokens,
+                                      std::size_t shown, bool has_end)>;
+  Captures captures;            // empty: not asked for
+  bool keep_stop = false;       // the stop string or token is part of the text
   bool discard_output = false;  // only the prompt is scored: the one generated token is dropped
   bool same_seed = true;  // for all prompts; false: a seed of the server's own, which must differ
   std::string rid;
@@ -113,11 +123,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
     double first_token_s = 0;  // from arrival; 0: none came
     double last_token_s = 0;
     int reused_tokens = 0;
+    std::vector<std::int32_t> tokens;  // where captures are asked for
+    std::size_t shown = 0;             // characters, there too
   };
 
   void begin();
   void on_event(int prompt, Event&& event);
   void decode(Choice& choice, Event& event, ChoiceUpdate& update);
+  void capture(Choice& choice, ChoiceUpdate& update);
   void emit(int index, bool force);
   void finish();
   void fail(const Fault& fault);

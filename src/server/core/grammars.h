@@ -45,6 +45,14 @@ class Grammars {
                                 bool is_optional = false,
                                 std::vector<grammar::Unenforced>* unenforced = nullptr);
 
+  // The captures of the texts of `source`, which is compiled each time. Faults are those of
+  // grammar::compile_captures.
+  Result<std::shared_ptr<const grammar::CaptureReader>> captures(
+      const grammar::GrammarSource& source) {
+    return grammar::compile_captures(source, *vocabulary());
+  }
+  std::shared_ptr<const grammar::Vocabulary> vocabulary();
+
  private:
   struct Made {
     std::shared_ptr<grammar::CompiledGrammar> grammar;
@@ -56,7 +64,6 @@ class Grammars {
     std::shared_future<Compiled> compiled;
   };
 
-  std::shared_ptr<const grammar::Vocabulary> vocabulary();
   void make_room();
 
   const std::shared_ptr<const Tokenizer> tokenizer_;

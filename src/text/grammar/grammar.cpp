@@ -1,6 +1,7 @@
 #include "text/grammar/grammar.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "text/grammar/node.h"
 
@@ -97,8 +98,14 @@ NodeId Grammar::any_of(std::span<const NodeId> parts) {
     else
       kept.push_back(part);
   }
-  std::ranges::sort(kept);
-  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  if (keeps_captures_) {
+    std::unordered_set<std::uint32_t> seen;
+    std::erase_if(
+        kept, [&](NodeId part) { return !seen.insert(static_cast<std::uint32_t>(part)).second; });
+  } else {
+    std::ranges::sort(kept);
+    kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  }
   if (kept.empty()) return kNoneNode;
   if (kept.size() == 1) return kept[0];
   return add({.kind = Node::kAny, .children = std::move(kept)});
@@ -165,6 +172,23 @@ NodeId Grammar::object(ObjectSpec spec) {
 NodeId Grammar::checked(NodeId node, std::shared_ptr<const ValueCheck> check) {
   if (node == kNoneNode) return kNoneNode;
   return add({.kind = Node::kChecked, .children = {node}, .check = std::move(check)});
+}
+
+NodeId Grammar::capture(NodeId node, CaptureKind kind, std::string_view name) {
+  if (!keeps_captures_ || node == kNoneNode) return node;
+  captures_.push_back({kind, std::string(name)});
+  bytes_ += sizeof(Capture) + name.size();
+  return add({.kind = Node::kCapture,
+              .capture = static_cast<std::uint32_t>(captures_.size() - 1),
+              .children = {node}});
+}
+
+NodeId Grammar::ordered(NodeId node, bool is_lazy) {
+  Node& known = nodes_[index_of(node)];
+  if (known.kind == Node::kSequence || known.kind == Node::kAny || known.kind == Node::kRepeat)
+    known.is_ordered = true;
+  if (known.kind == Node::kRepeat && is_lazy) known.is_lazy = true;
+  return node;
 }
 
 NodeId Grammar::guard() {

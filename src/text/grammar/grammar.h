@@ -135,6 +135,26 @@ class Grammar {
   // the node that was given to checked(), or the rules it uses.
   NodeId guard();
 
+  // Parts of which the text is wanted afterwards (captures/captures.h). Where keep_captures() was
+  // not called first, such a part is its node. Otherwise alternatives keep the order of their
+  // calls.
+  enum class CaptureKind {
+    kNamed,
+    kSkipped,  // at the end of a named part, it does not belong to it
+    kAnswer,   // the answer behind the thoughts
+  };
+  struct Capture {
+    CaptureKind kind{};
+    std::string name;
+  };
+  void keep_captures() { keeps_captures_ = true; }
+  bool keeps_captures() const { return keeps_captures_; }
+  NodeId capture(NodeId node, CaptureKind kind, std::string_view name = {});
+  // Of kept captures: the first way through `node`, or through a repetition with the fewest rounds,
+  // counts before others; without captures inside, too. Else the longest text does.
+  NodeId ordered(NodeId node, bool is_lazy = false);
+  const std::vector<Capture>& captures() const { return captures_; }
+
   // Up to max_chars of JSON's white space.
   NodeId white_space(std::uint64_t max_chars);
   // Any JSON value with `space` between its tokens, without space around it.
@@ -178,6 +198,8 @@ class Grammar {
   std::vector<std::pair<NodeId, JsonValue>> any_values_;        // by the space they were made for
   std::vector<std::pair<std::uint64_t, NodeId>> white_spaces_;  // by max_chars
   std::unordered_map<std::string, NodeId> named_;
+  std::vector<Capture> captures_;
+  bool keeps_captures_ = false;
   std::uint64_t bytes_ = 0;
   bool is_exhausted_ = false;
 };

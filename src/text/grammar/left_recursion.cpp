@@ -30,6 +30,7 @@ class Remover {
     find_groups();
     for (const std::vector<std::uint32_t>& group : groups_) {
       const Result<Ok> done = rewrite(group);
+      if (fault_) return *fault_;
       if (!done) return done;
     }
     return Ok{};
@@ -71,6 +72,7 @@ class Remover {
         return n.object->is_bare && n.object->min_keys == 0 &&
                std::ranges::none_of(n.object->members, &ObjectSpec::Member::is_required);
       case Node::kChecked:
+      case Node::kCapture:
         return of(n.children[0]);
       case Node::kRule:
         return index_of(n.rule) < nullable_rules_.size() && nullable_rules_[index_of(n.rule)];
@@ -237,6 +239,29 @@ class Remover {
             grammar_.repeat(n.children[0], min, n.max == kUnbounded ? n.max : n.max - 1);
         return split(n.children[0], grammar_.sequence({more, rest}), group, depth + 1, out);
       }
+      case Node::kCapture: {
+        const std::vector<std::uint32_t> begins = first_rules(n.children[0]);
+        for (const std::uint32_t rule : group) {
+          if (!std::ranges::binary_search(begins, rule)) continue;
+          fault_ = Fault{
+              400, "unsupported_captures", "",
+              fmt::format("The part '{}' cannot be captured: it begins with the rule '{}', which "
+                          "begins with that part again. Capture a part that uses it.",
+                          grammar_.captures()[n.capture].name, grammar_.rules()[rule].name)};
+          return false;
+        }
+        if (!is_nullable(n.children[0])) {
+          put(id);
+          return true;
+        }
+        std::vector<Production> parts;  // none begins with a rule of the group
+        if (!split(n.children[0], grammar_.empty(), group, depth + 1, parts)) return false;
+        std::vector<NodeId> some;
+        for (const Production& part : parts) some.push_back(part.rest);
+        const Grammar::Capture capture = grammar_.captures()[n.capture];
+        put(grammar_.capture(grammar_.any_of(some), capture.kind, capture.name));
+        return true;
+      }
       case Node::kBytes:
       case Node::kObject:
       case Node::kChecked:
@@ -304,6 +329,7 @@ class Remover {
   std::map<std::uint32_t, RuleId> without_empty_;
   std::vector<std::uint32_t> waiting_;
   std::vector<std::pair<std::uint32_t, NodeId>> redefined_;
+  std::optional<Fault> fault_;
 };
 
 }  // namespace

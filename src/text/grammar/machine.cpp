@@ -86,6 +86,14 @@ StateId Machine::state_of(std::span<const Item> items) {
   return finish();
 }
 
+StateId Machine::state_at(const Item& item, Text text) {
+  clear();
+  text_ = text;
+  push(item.place, item.data, item.context);
+  close();
+  return finish();
+}
+
 StateId Machine::step(StateId state, unsigned char byte, Text text) {
   if (const StateId known = find(state, byte); known != kEmptySlot) return known;
   clear();
@@ -171,6 +179,7 @@ void Machine::process(const Item& item) {
       push(instruction.a, 0, item.context);
       return;
     case Op::kSplit:
+    case Op::kLoop:
       for (std::uint32_t i = 0; i < instruction.b; ++i)
         push(program_.targets[instruction.a + i], 0, item.context);
       return;
@@ -187,6 +196,12 @@ void Machine::process(const Item& item) {
         tail_call(instruction.a, item.context);
       else
         call(instruction.a, {item.place + 1, 0, item.context});
+      return;
+    case Op::kMark:
+      push(item.place + 1, 0, item.context);
+      return;
+    case Op::kOpaque:
+      call(instruction.a, {item.place + 1, 0, item.context});
       return;
     case Op::kRepeat: {
       const RepeatLoop& loop = program_.repeats[instruction.a];

@@ -72,6 +72,12 @@ class Machine {
   // The state that holds these items alone, as they stand after a byte.
   StateId state_of(std::span<const Item> items);
 
+  // The state at one place, before any byte is read there.
+  StateId state_at(const Item& item, Text text);
+  // A context that returns to `back` alone, and what such a context returns to.
+  std::uint32_t context_of(const Item& back) { return contexts_.add(std::span(&back, 1)); }
+  const Item& return_of(std::uint32_t context) const { return contexts_.at(context)[0]; }
+
   // A state of which no text of up to `horizon` bytes tells that it is another, with the counts of
   // long loops and the beginnings of values left out. Masks are remembered under it.
   StateId horizon_form(StateId state, std::uint64_t horizon);

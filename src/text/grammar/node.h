@@ -23,11 +23,15 @@ struct Node {
     kObject,    // `object`
     kChecked,   // the child, with `check`
     kGuard,
+    kCapture,  // the child, a part of its own: `capture`
   };
   Kind kind = kNone;
   bool is_json = false;
+  bool is_ordered = false;  // ways through it count in order
+  bool is_lazy = false;     // kRepeat: as few rounds as can be
   LanguageId language{};
   RuleId rule{};
+  std::uint32_t capture = 0;
   std::uint64_t min = 0, max = 0;
   std::string bytes{};
   std::vector<NodeId> children{};

@@ -68,7 +68,8 @@ class Emitter {
 
   Result<Program> run(NodeId root) {
     count_uses(root);
-    const std::uint32_t main = body_of(root);
+    if (grammar_.keeps_captures()) find_bearing();
+    const std::uint32_t main = grammar_.keeps_captures() ? open_body(root) : body_of(root);
     for (std::size_t next = 0; next < bodies_.size(); ++next) {
       bodies_[next].place = here();
       emit_body(bodies_[next]);
@@ -87,6 +88,7 @@ class Emitter {
     NodeId node;
     bool is_separator = false;  // node is a space: then ':' and the space again
     bool ends_quote = false;    // a '"' follows
+    bool is_open = false;       // captures may be read inside
     Place place = 0;
   };
   using Op = Instruction::Op;
@@ -115,11 +117,34 @@ class Emitter {
     }
   }
 
+  // Whether captures are read inside a node, or its ways are ordered.
+  bool bears(NodeId id) const { return index_of(id) < bears_.size() && bears_[index_of(id)]; }
+  void find_bearing() {
+    const std::vector<Node>& nodes = grammar_.nodes();
+    bears_.assign(nodes.size(), false);
+    for (bool changes = true; changes;) {
+      changes = false;
+      if (!grammar_.languages().store().spend(nodes.size())) return;
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
+        const Node& n = nodes[i];
+        if (bears_[i]) continue;
+        bears_[i] = n.kind == Node::kCapture || n.is_ordered ||
+                    std::ranges::any_of(n.children, [&](NodeId child) { return bears(child); }) ||
+                    (n.kind == Node::kRule && bears(grammar_.rules()[index_of(n.rule)].node));
+        changes = changes || bears_[i];
+      }
+    }
+  }
+
   std::uint32_t body_of(NodeId id, bool is_separator = false) {
     auto& known = is_separator ? separators_ : body_ids_;
     const auto [it, is_new] = known.try_emplace(id, static_cast<std::uint32_t>(bodies_.size()));
     if (is_new) bodies_.push_back({.node = id, .is_separator = is_separator});
     return it->second;
+  }
+  std::uint32_t open_body(NodeId id) {
+    bodies_.push_back({.node = id, .is_open = true});
+    return static_cast<std::uint32_t>(bodies_.size() - 1);
   }
   std::uint32_t quoted_body(NodeId id) {
     bodies_.push_back({.node = id, .ends_quote = true});
@@ -127,6 +152,7 @@ class Emitter {
   }
 
   void emit_body(Body body) {
+    is_opaque_ = !body.is_open && !bears(body.node);
     emit(body.node, 0, true);
     if (body.is_separator) {
       literal(":");
@@ -151,6 +177,11 @@ class Emitter {
   // `is_root`: the node is its body's own.
   void emit(NodeId id, int depth, bool is_root) {
     const Node& n = node(id);
+    const bool is_plain = n.kind == Node::kNone || n.kind == Node::kEmpty || n.kind == Node::kBytes;
+    if (!is_opaque_ && !is_plain && !bears(id)) {
+      add(Op::kOpaque, body_of(id));
+      return;
+    }
     const bool is_composite = n.kind == Node::kSequence || n.kind == Node::kAny ||
                               n.kind == Node::kRepeat || n.kind == Node::kObject ||
                               n.kind == Node::kChecked;
@@ -197,6 +228,13 @@ class Emitter {
         program_.reads_values = true;
         add(Op::kGuard);
         break;
+      case Node::kCapture: {
+        const std::uint32_t mark = 2 * n.capture;
+        add(Op::kMark, mark);
+        emit(n.children[0], depth + 1, false);
+        add(Op::kMark, mark + 1);
+        break;
+      }
     }
   }
 
@@ -206,7 +244,7 @@ class Emitter {
     for (const NodeId child : n.children) {
       const Node& part = node(child);
       if (!lives(child)) continue;
-      if (part.kind == Node::kBytes && is_valid_utf8(part.bytes))
+      if (is_opaque_ && part.kind == Node::kBytes && is_valid_utf8(part.bytes))
         literals.push_back(codes_of(part.bytes));
       else
         parts.push_back(child);
@@ -238,20 +276,26 @@ class Emitter {
     program_.targets.insert(program_.targets.end(), targets.begin(), targets.end());
   }
 
+  void set_ways(Place split, Place round, Place end, bool is_lazy) {
+    if (!is_opaque_) program_.code[split].op = Op::kLoop;
+    set_targets(split, {is_lazy ? end : round, is_lazy ? round : end});
+  }
+
   void emit_repeat(const Node& n, int depth) {
     const NodeId child = n.children[0];
+    const bool is_lazy = n.is_lazy;
     if (!lives(child)) return;  // min is 0: the node lives
     if (n.max == kUnbounded && n.min <= 1) {
       if (n.min == 0) {
         const Place split = add(Op::kSplit);
         emit(child, depth + 1, false);
         add(Op::kJump, split);
-        set_targets(split, {split + 1, here()});
+        set_ways(split, split + 1, here(), is_lazy);
       } else {
         const Place begin = here();
         emit(child, depth + 1, false);
         const Place split = add(Op::kSplit);
-        set_targets(split, {begin, here()});
+        set_ways(split, begin, here(), is_lazy);
       }
       return;
     }
@@ -259,7 +303,8 @@ class Emitter {
     constexpr std::uint32_t kMany = RepeatLoop::kMany;
     RepeatLoop loop{.min = static_cast<std::uint32_t>(std::min<std::uint64_t>(n.min, kMany - 1)),
                     .max = static_cast<std::uint32_t>(std::min<std::uint64_t>(n.max, kMany)),
-                    .body = body_of(child)};
+                    .body = is_opaque_ ? body_of(child) : open_body(child),
+                    .is_lazy = is_lazy};
     program_.repeats.push_back(loop);
     const auto index = static_cast<std::uint32_t>(program_.repeats.size() - 1);
     add(Op::kRepeat, index);
@@ -360,6 +405,7 @@ class Emitter {
     }
     for (Place at = 0; at < program_.code.size(); ++at) {
       Instruction& call = program_.code[at];
+      if (call.op == Op::kOpaque) call.a = place(call.a);
       if (call.op != Op::kCall) continue;
       call.a = place(call.a);
       Place next = at + 1;
@@ -376,6 +422,8 @@ class Emitter {
   Grammar& grammar_;
   std::vector<bool> satisfiable_;
   std::vector<std::uint32_t> uses_;
+  std::vector<bool> bears_;  // empty: no captures are kept
+  bool is_opaque_ = true;    // of the body that is emitted
   std::vector<Body> bodies_;
   std::unordered_map<NodeId, std::uint32_t, NodeHash> body_ids_, separators_;
   std::unordered_map<std::string, std::uint32_t> literals_;

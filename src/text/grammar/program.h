@@ -22,6 +22,7 @@ struct Instruction {
     kEnd,       // of a body
     kJump,      // to a
     kSplit,     // to each of targets[a, a + b)
+    kLoop,      // the same with two: another round, which begins here or before, and its end
     kBytes,     // reads strings[a]
     kText,      // reads a text of texts[a]
     kCall,      // body a
@@ -30,6 +31,8 @@ struct Instruction {
     kCheck,     // checks[a]: its body
     kChecked,   // ... behind the body; the data is where the value began
     kGuard,
+    kMark,             // where capture a / 2 begins, or ends if a is odd
+    kOpaque,           // body a, which holds no capture
     kObject,           // objects[a]: after '{'
     kObjectFirst,      // before the first key or '}'; the data is the object's state
     kObjectMore,       // behind a value
@@ -60,6 +63,7 @@ struct TextLeaf {
 struct RepeatLoop {
   std::uint32_t min = 0, max = 0;  // max: kMany where there is no bound
   Place body = 0;
+  bool is_lazy = false;  // of two ways through it, fewer rounds come first
   static constexpr std::uint32_t kMany = ~0u;
 };
 
@@ -124,8 +128,10 @@ struct Program {
   std::uint64_t bytes() const;
 };
 
-// The instructions of `grammar` from `root` on. Faults: `unsatisfiable_grammar`,
-// `grammar_too_large`, `undefined_rule`. The grammar's languages are used for questions.
+// The instructions of `grammar` from `root` on. Where the grammar keeps captures, alternatives
+// stand in their order, and parts without captures are bodies that kOpaque runs. Faults:
+// `unsatisfiable_grammar`, `grammar_too_large`, `undefined_rule`. The grammar's languages are used
+// for questions.
 Result<Program> make_program(Grammar& grammar, NodeId root);
 
 // Which nodes some finite text fulfils, by index; the objects' members are judged one by one.

@@ -24,8 +24,8 @@ Fault invalid_regex(std::string_view what, std::size_t position) {
 
 class Parser {
  public:
-  Parser(LanguageStore& store, const std::u32string& text, const RegexOptions& options)
-      : store_(store), text_(text), options_(options) {}
+  Parser(LanguageStore& store, const std::u32string& text, const RegexOptions& options, bool merges)
+      : store_(store), text_(text), options_(options), merges_(merges) {}
 
   Result<RegexTree> run() {
     open_.push_back({});
@@ -41,6 +41,7 @@ class Parser {
     RegexNode::Kind kind = RegexNode::kPure;  // or a look-around
     bool is_negative = false;
     std::size_t position = 0;
+    std::string name{};
     std::vector<std::uint32_t> parts{};         // of the alternative that is being read
     std::vector<std::uint32_t> alternatives{};  // finished
     bool can_repeat = false;                    // the last part takes a quantifier
@@ -146,6 +147,9 @@ class Parser {
       while (at_ < text_.size() && text_[at_] < 128 && is_word(text_[at_])) ++at_;
       if (at_ == name || at_ >= text_.size() || text_[at_] != '>')
         return fail_at(begin, "a group's name has letters, digits and '_', and ends with '>'");
+      group.name.assign(text_.begin() + static_cast<std::ptrdiff_t>(name),
+                        text_.begin() + static_cast<std::ptrdiff_t>(at_));
+      ++tree_.num_named;
       ++at_;
     } else if (next_is(U"?i)") && begin == 0) {
       folds_case_ = true;
@@ -163,7 +167,12 @@ class Parser {
 
   void end_group() {
     const Group group = open_.back();
-    const std::uint32_t inner = close_group();
+    std::uint32_t inner = close_group();
+    if (!merges_ && !group.name.empty())
+      inner = add({.kind = RegexNode::kGroup,
+                   .children = {inner},
+                   .position = group.position,
+                   .name = group.name});
     if (group.kind == RegexNode::kPure) {
       open_.back().parts.push_back(inner);
       open_.back().can_repeat = true;
@@ -185,6 +194,7 @@ class Parser {
 
   std::uint32_t alternate_of(std::vector<std::uint32_t> parts) {
     if (parts.size() == 1) return parts[0];
+    if (!merges_) return add({.kind = RegexNode::kAlternate, .children = std::move(parts)});
     const auto every = [&](auto test) {
       return std::ranges::all_of(parts, [&](std::uint32_t part) { return test(node(part)); });
     };
@@ -203,6 +213,9 @@ class Parser {
   }
 
   std::uint32_t concat_of(std::vector<std::uint32_t> parts) {
+    if (!merges_)
+      return parts.size() == 1 ? parts[0]
+                               : add({.kind = RegexNode::kConcat, .children = std::move(parts)});
     // neighbours without assertions become one
     std::vector<std::uint32_t> merged;
     for (std::size_t i = 0; i < parts.size();) {
@@ -247,19 +260,21 @@ class Parser {
         return fail_at(begin, "nothing to repeat");
       return refuse(begin, "a quantifier behind an anchor or look-around");
     }
-    if (next_is(U"?")) {
+    const bool is_lazy = next_is(U"?");
+    if (is_lazy) {
       ++at_;
     } else if (next_is(U"+")) {
       return refuse(begin, "a possessive quantifier");
     }
     group.can_repeat = false;
     const RegexNode inner = node(group.parts.back());
-    if (inner.kind == RegexNode::kPure) {
+    if (merges_ && inner.kind == RegexNode::kPure) {
       group.parts.back() = add({.language = store_.repeat(pure(inner), min, max)});
       return;
     }
     const std::uint32_t child = group.parts.back();
     group.parts.back() = add({.kind = RegexNode::kRepeat,
+                              .is_lazy = is_lazy,
                               .children = {child},
                               .min = min,
                               .max = max,
@@ -337,6 +352,7 @@ class Parser {
   LanguageStore& store_;
   const std::u32string& text_;
   const RegexOptions options_;
+  const bool merges_;  // parts into languages
   std::size_t at_ = 0;
   bool folds_case_ = false;
   std::vector<Group> open_;
@@ -352,8 +368,8 @@ Fault unsupported_regex(std::string_view what, std::size_t position) {
                       what, position)};
 }
 
-Result<Id> parse_regex(LanguageStore& store, std::string_view pattern,
-                       const RegexOptions& options) {
+static Result<RegexTree> read(LanguageStore& store, std::string_view pattern,
+                              const RegexOptions& options, bool merges) {
   const std::uint64_t limit = store.budget().max_source_bytes;
   if (pattern.size() > limit)
     return Fault{
@@ -366,7 +382,17 @@ Result<Id> parse_regex(LanguageStore& store, std::string_view pattern,
     text += next.code;
     rest.remove_prefix(static_cast<std::size_t>(next.size));
   }
-  const Result<RegexTree> tree = Parser(store, text, options).run();
+  return Parser(store, text, options, merges).run();
+}
+
+Result<RegexTree> read_regex(LanguageStore& store, std::string_view pattern,
+                             const RegexOptions& options) {
+  return read(store, pattern, options, false);
+}
+
+Result<Id> parse_regex(LanguageStore& store, std::string_view pattern,
+                       const RegexOptions& options) {
+  const Result<RegexTree> tree = read(store, pattern, options, true);
   if (!tree) return tree.fault();
   const Result<Id> language = language_of(store, *tree, options.match);
   if (store.is_exhausted())

@@ -306,6 +306,7 @@ class Builder {
         return false;
       }
       case RegexNode::kConcat:
+      case RegexNode::kGroup:
         break;
     }
     if (has_value) frame.behind = value;

@@ -73,10 +73,25 @@ class Parser {
     return made;
   }
 
+  // What stands between brackets directly behind a rule's name; nothing where there are none.
+  std::optional<std::string_view> attributes() {
+    if (peek() != '[') return std::nullopt;
+    bool is_quoted = false;
+    for (std::size_t end = at_ + 1; end < text_.size() && text_[end] != '\n'; ++end) {
+      if (text_[end] == '"') is_quoted = !is_quoted;
+      if (is_quoted || text_[end] != ']') continue;
+      const std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
+      at_ = end + 1;
+      return inside;
+    }
+    return std::nullopt;
+  }
+
   // Whether a name and '::=' come next.
   bool begins_rule() {
     const std::size_t begin = at_;
     const bool has_name = !name().empty();
+    if (has_name) attributes();
     while (peek() == ' ' || peek() == '\t') ++at_;
     const bool is_rule = has_name && next_is("::=");
     at_ = begin;
@@ -87,6 +102,8 @@ class Parser {
     const std::size_t begin = at_;
     const std::string_view rule_name = name();
     if (rule_name.empty()) return fail_at(begin, "a rule begins with its name");
+    const std::size_t bracket = at_;
+    const std::optional<std::string_view> inside = attributes();
     while (peek() == ' ' || peek() == '\t') ++at_;
     if (!next_is("::=")) return fail_at(at_, "'::=' must follow the rule's name");
     at_ += 3;
@@ -103,7 +120,14 @@ class Parser {
                      "The grammar needs more memory or steps than its budget allows."};
     }
     if (!fault_ && open_.size() > 1) fail_at(open_.back().position, "this '(' is not closed");
-    if (!fault_) grammar_.define_rule(id, node_of(grammar_, close_group()));
+    if (fault_) return;
+    const NodeId node = node_of(grammar_, close_group());
+    if (!inside) return grammar_.define_rule(id, node);
+    const Result<std::string> capture = read_capture(*inside, rule_name, place_in(text_, bracket));
+    if (capture)
+      grammar_.define_rule(id, grammar_.capture(node, Grammar::CaptureKind::kNamed, *capture));
+    else
+      fault_ = capture.fault();
   }
 
   void term() {

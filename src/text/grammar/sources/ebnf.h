@@ -6,6 +6,7 @@
 // Rules are `name ::= alternatives`; names have letters, digits, '-' and '_', and also '.'. Terms
 // are literals, classes, '.', names and groups, with * + ? {n} {n,} {n,m}. A rule ends where a line
 // begins with the next rule; inside parentheses, and behind '|' or '::=', lines may go on.
+// Behind a rule's name may stand [capture] or [capture="name"], as in Lark (lark.h).
 // Escapes: \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. Left recursion is allowed.
 #pragma once
 

@@ -50,6 +50,32 @@ Part repeat_of(Grammar& grammar, const Part& part, std::uint64_t min, std::uint6
   return {false, {}, grammar.repeat(part.node, min, max)};
 }
 
+Result<std::string> read_capture(std::string_view attributes, std::string_view rule,
+                                 std::string_view place) {
+  const auto trim = [](std::string_view text) {
+    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+    return text;
+  };
+  attributes = trim(attributes);
+  const std::string_view key = trim(attributes.substr(0, attributes.find('=')));
+  if (key != "capture")
+    return Fault{400, "unsupported_grammar", "",
+                 fmt::format("The grammar has the attribute '{}' at {}, which is not supported; "
+                             "`capture` is.",
+                             key.substr(0, 32), place)};
+  if (key.size() == attributes.size()) return std::string(rule);
+  std::string_view value = trim(trim(attributes.substr(key.size())).substr(1));
+  const bool is_text = value.size() > 2 && value.front() == '"' && value.back() == '"' &&
+                       value.find_first_of("\"\\", 1) == value.size() - 1;
+  if (!is_text)
+    return Fault{400, "invalid_grammar", "",
+                 fmt::format("The grammar is wrong at {}: a capture's name stands in quotes, "
+                             "without others inside.",
+                             place)};
+  return std::string(value.substr(1, value.size() - 2));
+}
+
 std::string place_in(std::string_view text, std::size_t position) {
   std::size_t line = 1, column = 1;
   for (std::size_t i = 0; i < position && i < text.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "text/grammar/grammar.h"
 
 namespace sluice::grammar {
@@ -22,6 +23,11 @@ NodeId node_of(Grammar& grammar, const Part& part);
 Part concat_of(Grammar& grammar, std::span<const Part> parts);
 Part any_of(Grammar& grammar, std::span<const Part> parts);
 Part repeat_of(Grammar& grammar, const Part& part, std::uint64_t min, std::uint64_t max);
+
+// The attributes of a rule as they stand between brackets: `capture`, or `capture="name"`. Without
+// a value the name is the rule's. Fault `unsupported_grammar` for others.
+Result<std::string> read_capture(std::string_view attributes, std::string_view rule,
+                                 std::string_view place);
 
 // "line 3, column 7" of a byte of `text`.
 std::string place_in(std::string_view text, std::size_t position);

@@ -1,5 +1,6 @@
 #include "text/grammar/sources/grammar_source.h"
 
+#include "text/grammar/captures/regex_captures.h"
 #include "text/grammar/schema/schema.h"
 #include "text/grammar/sources/lark.h"
 #include "text/grammar/sources/structural_tag.h"
@@ -30,11 +31,8 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source, const Voca
         for (const std::string& pointer : root->ignored) unenforced->push_back({"", pointer});
       return root->node;
     }
-    case GrammarSource::kRegex: {
-      const Result<LanguageId> language = grammar.languages().regex(source.text);
-      if (!language) return language.fault();
-      return grammar.text(language.value());
-    }
+    case GrammarSource::kRegex:
+      return regex_node(grammar, source.text);
     case GrammarSource::kEbnf:
       return parse_grammar(grammar, source.text);
     case GrammarSource::kChoice:
@@ -49,6 +47,7 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source, const Voca
 // they may hold calls, and the answer may end in them.
 NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Vocabulary& vocabulary,
                        NodeId root) {
+  root = grammar.capture(root, Grammar::CaptureKind::kAnswer);
   if (source.think_close.empty()) return root;
   const bool is_free = source.kind == GrammarSource::kNone && source.calls.is_free();
   // Newlines beside the marks belong to the format (reasoning_parser.h); other white space is text.
@@ -116,6 +115,17 @@ Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
                  "No value of finite length fulfils the schema: its keywords exclude each other, "
                  "or a value needs itself inside."};
   return compiled;
+}
+
+Result<std::shared_ptr<const CaptureReader>> compile_captures(const GrammarSource& source,
+                                                              const Vocabulary& vocabulary,
+                                                              const Budget& budget) {
+  Grammar grammar(budget);
+  grammar.keep_captures();
+  const Result<NodeId> root = answer_or_calls(grammar, source, vocabulary, nullptr);
+  if (!root) return root.fault();
+  const NodeId whole = behind_thoughts(grammar, source, vocabulary, root.value());
+  return CaptureReader::make(std::move(grammar), whole);
 }
 
 }  // namespace sluice::grammar

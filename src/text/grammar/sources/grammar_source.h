@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "text/grammar/captures/captures.h"
 #include "text/grammar/compiled_grammar.h"
 #include "text/grammar/sources/call_grammar.h"
 
@@ -46,5 +47,10 @@ Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
                                                  const Budget& budget = {},
                                                  const CompileLimits& limits = {},
                                                  std::vector<Unenforced>* unenforced = nullptr);
+
+// The captures of the same texts. Faults: those of compile(), and of CaptureReader::make.
+Result<std::shared_ptr<const CaptureReader>> compile_captures(const GrammarSource& source,
+                                                              const Vocabulary& vocabulary,
+                                                              const Budget& budget = {});
 
 }  // namespace sluice::grammar

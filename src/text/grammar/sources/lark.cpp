@@ -71,7 +71,12 @@ class Parser {
       if (text_.fault()) break;
       text_.go_to(rule.body);
       const Part body = alternatives();
-      if (!text_.fault()) grammar_.define_rule(rule.id, node_of(grammar_, body));
+      if (text_.fault()) break;
+      const NodeId node = node_of(grammar_, body);
+      grammar_.define_rule(rule.id,
+                           rule.capture
+                               ? grammar_.capture(node, Grammar::CaptureKind::kNamed, *rule.capture)
+                               : node);
     }
     if (text_.fault()) return *text_.fault();
     const auto start = rule_ids_.find("start");
@@ -84,6 +89,7 @@ class Parser {
   struct Rule {
     RuleId id{};
     Span body;
+    std::optional<std::string> capture{};  // its name
   };
   struct Terminal {
     Span body{};
@@ -100,7 +106,8 @@ class Parser {
     if (defined.empty() || is_digit(defined[0]))
       return text_.fail_at(begin, "a rule, a terminal or a % line must begin here");
     if (text_.peek() == '{') return text_.refuse(text_.at(), "a template");
-    if (text_.peek() == '[') return text_.refuse(text_.at(), "attributes of a rule");
+    const std::optional<std::string> capture = attributes(defined);
+    if (text_.fault()) return;
     if (text_.peek() == '.') {  // a priority
       text_.advance(text_.peek(1) == '-' ? 2 : 1);
       if (!text_.number()) return text_.fail_at(text_.at(), "a priority is a number");
@@ -113,7 +120,32 @@ class Parser {
                             ? terminals_.try_emplace(defined, Terminal{.body = body}).second
                             : rule_ids_.try_emplace(defined, rules_.size()).second;
     if (!is_new) return text_.fail_at(begin, fmt::format("'{}' is defined twice", defined));
-    if (!is_terminal(defined)) rules_.push_back({grammar_.declare_rule(defined), body});
+    if (!is_terminal(defined)) rules_.push_back({grammar_.declare_rule(defined), body, capture});
+  }
+
+  // [capture="name"] behind the name of a rule.
+  std::optional<std::string> attributes(std::string_view rule) {
+    const std::size_t begin = text_.at();
+    if (text_.peek() != '[') return std::nullopt;
+    if (is_terminal(rule)) {
+      text_.refuse(begin, "attributes of a terminal");
+      return std::nullopt;
+    }
+    std::string inside;
+    bool is_quoted = false;
+    for (text_.advance(1); is_quoted || text_.peek() != ']'; text_.advance(1)) {
+      if (text_.is_at_end() || text_.peek() == '\n') {
+        text_.fail_at(begin, "this '[' is not closed");
+        return std::nullopt;
+      }
+      if (text_.peek() == '"') is_quoted = !is_quoted;
+      inside += text_.peek();
+    }
+    text_.advance(1);
+    Result<std::string> name = read_capture(inside, rule, text_.place(begin));
+    if (name) return std::move(*name);
+    text_.fail(name.fault());
+    return std::nullopt;
   }
 
   void directive() {
@@ -208,6 +240,11 @@ class Parser {
   Part lexeme(LanguageId language) {
     const Part part{true, language, {}};
     if (in_terminal_ || !space_) return part;
+    if (grammar_.keeps_captures()) {  // a captured rule does not hold it
+      const NodeId space =
+          grammar_.capture(node_of(grammar_, *space_), Grammar::CaptureKind::kSkipped);
+      return {false, {}, grammar_.sequence({node_of(grammar_, part), space})};
+    }
     return concat_of(grammar_, std::array{part, *space_});
   }
 

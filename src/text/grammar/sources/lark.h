@@ -5,6 +5,7 @@
 //   NAME.2: /[a-z]\w*/i | "a".."f" "x"i ~ 2..4
 //   %import common.NUMBER
 //   %ignore /[ \t]+/
+//   year[capture]: /\d{4}/               // also [capture="name"]
 //
 // Rules have lower case, terminals upper case. Strings, patterns, ranges and terminals of a rule
 // may be followed by what is ignored, and so may the beginning of the text. Every way to cut a text
@@ -12,7 +13,8 @@
 // aliases) and priorities mean nothing for the language.
 //
 // Refused by name: templates, %declare, %override, %extend, imports beyond `common`, flags of
-// patterns but `i`, and llguidance's own additions (attributes, special tokens, %json, ...).
+// patterns but `i`, and llguidance's own additions but `capture` (other attributes, special tokens,
+// %json, ...).
 #pragma once
 
 #include <string_view>

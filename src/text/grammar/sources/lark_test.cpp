@@ -149,7 +149,8 @@ TEST(LarkGrammar, WhatIsNotSupportedIsNamed) {
   for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
            {"start: pair{\"a\"}", "a template"},
            {"pair{x}: x x", "a template"},
-           {"start[max_tokens=3]: \"a\"", "attributes of a rule"},
+           {"start[max_tokens=3]: \"a\"", "the attribute 'max_tokens'"},
+           {"start: A\nA[capture]: \"a\"", "attributes of a terminal"},
            {"start: <|end|>", "'<', an addition of llguidance"},
            {"start: %json {}", "'%', an addition of llguidance"},
            {"%declare A\nstart: A", "'%declare'"},

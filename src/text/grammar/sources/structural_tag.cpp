@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "text/grammar/captures/regex_captures.h"
 #include "text/grammar/sources/lark.h"
 
 namespace sluice::grammar {
@@ -66,6 +67,20 @@ class Reader {
   // `ends`: texts that free text must not hold, since they close the tag around it. The depth is
   // that of the JSON, which its parser bounds.
   NodeId format(const Json& json, const std::string& at, const std::vector<std::string>& ends) {
+    const NodeId node = format_of(json, at, ends);
+    if (fault_ || json["type"] == "tag") return node;
+    return captured(json, at, node);
+  }
+  // `node` under the name that `capture` gives it.
+  NodeId captured(const Json& json, const std::string& at, NodeId node) {
+    const auto found = json.find("capture");
+    if (found == json.end() || found->is_null()) return node;
+    if (!found->is_string() || found->get_ref<const std::string&>().empty())
+      return fail_at(at + "/capture", "it must be a name");
+    return grammar_.capture(node, Grammar::CaptureKind::kNamed,
+                            found->get_ref<const std::string&>());
+  }
+  NodeId format_of(const Json& json, const std::string& at, const std::vector<std::string>& ends) {
     if (fault_) return grammar_.none();
     if (!json.is_object() || !json.contains("type") || !json["type"].is_string())
       return fail_at(at, "a format is an object with `type`");
@@ -132,8 +147,7 @@ class Reader {
   NodeId pattern(const Json& json, const std::string& at) {
     const std::optional<std::string> text = string(json, "pattern", at);
     if (!text) return grammar_.none();
-    return take(grammar_.languages().regex(*text),
-                [&](LanguageId language) { return grammar_.text(language); });
+    return take(regex_node(grammar_, *text), [](NodeId node) { return node; });
   }
   NodeId grammar_text(const Json& json, const std::string& at) {
     const std::optional<std::string> text = string(json, "grammar", at);
@@ -190,7 +204,7 @@ class Reader {
     const std::vector<std::string> ends = strings(json, "end", at, true);
     const auto content = json.find("content");
     if (content == json.end()) return fail_at(at + "/content", "it is missing");
-    const NodeId inside = format(*content, at + "/content", ends);
+    const NodeId inside = captured(json, at, format(*content, at + "/content", ends));
     std::vector<NodeId> closing;
     for (const std::string& end : ends) closing.push_back(marked_text(grammar_, end, vocabulary_));
     return grammar_.sequence({begin, inside, grammar_.any_of(closing)});
