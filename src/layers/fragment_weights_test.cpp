@@ -103,9 +103,13 @@ class FragmentWeightsTest : public ::testing::Test {
                   group = column * form.groups / 128;
         const auto [byte, shift] = form.code_at(row, column);
         std::uint16_t bits;
+        float scale;
         std::memcpy(&bits, unit + form.scale_at(group, row), 2);
-        const float scale = w.scale == DType::kBF16 ? static_cast<float>(std::bit_cast<BF16>(bits))
-                                                    : static_cast<float>(std::bit_cast<F16>(bits));
+        if (w.scale == DType::kF32)
+          std::memcpy(&scale, unit + form.scale_at(group, row), 4);
+        else
+          scale = w.scale == DType::kBF16 ? static_cast<float>(std::bit_cast<BF16>(bits))
+                                          : static_cast<float>(std::bit_cast<F16>(bits));
         const int zero = form.has_zeros ? unit[form.zero_at(group, row)] : form.middle();
         const std::int64_t of_x = w.order.defined() ? w.order.ptr<std::int32_t>()[k] : k;
         values[static_cast<std::size_t>(n * w.columns + of_x)] =
@@ -172,7 +176,10 @@ TEST_F(FragmentWeightsTest, GptqKeepsItsNumbersInTheOrderOfItsGroups) {
   const Linear row = load({{"row", 24}});
   EXPECT_EQ(row.weight.group, 128);
   expect_stored(row.weight, {{"row", 24}});
-  EXPECT_EQ(load({{"act", 32}, {"plain", 32}}).weight.format, Format::kBf16);
+  const Linear both = load({{"act", 32}, {"plain", 32}});  // orders of their own
+  ASSERT_EQ(both.pieces.size(), 2u);
+  expect_stored(both.pieces[0].weight, {{"act", 32}});
+  expect_stored(both.pieces[1].weight, {{"plain", 32}});
 }
 
 TEST_F(FragmentWeightsTest, PackedIntegersKeepTheirNumbers) {
@@ -207,16 +214,15 @@ TEST_F(FragmentWeightsTest, SignedBytesKeepTheirNumbers) {
   const Linear row = load({{"row", 48}});
   EXPECT_EQ(row.weight.format, Format::kInt8);
   expect_stored(row.weight, {{"row", 48}});
-  EXPECT_EQ(load({{"fine", 48}}).weight.format, Format::kBf16);  // 0.1f has more than 16 bits
+  const Linear fine = load({{"fine", 48}});  // 0.1f has more than 16 bits
+  EXPECT_EQ(fine.weight.scale, DType::kF32);
+  expect_stored(fine.weight, {{"fine", 48}});
 }
 
 TEST_F(FragmentWeightsTest, OtherFormsAreWidened) {
-  add_awq("odd", 24, 64);  // the next part would begin within 16 rows
   add_awq("next", 16, 64);
   add_awq("narrow", 16, 16);
   open(kAwq);
-  EXPECT_EQ(load({{"odd", 24}}).weight.format, Format::kInt4Zero);
-  EXPECT_EQ(load({{"odd", 24}, {"next", 16}}).weight.format, Format::kBf16);
   EXPECT_EQ(load({{"narrow", 16}}).weight.format, Format::kBf16);
   EXPECT_EQ(load({{"next", 16}}, kept(), false).weight.format, Format::kBf16);
   EXPECT_EQ(load({{"next", 16}}, {.compute = DType::kBF16}).weight.format, Format::kBf16);
@@ -224,8 +230,23 @@ TEST_F(FragmentWeightsTest, OtherFormsAreWidened) {
             ops::Layout::kFragments);
 }
 
+TEST_F(FragmentWeightsTest, PartsWithoutACommonFormAreWeightsOfTheirOwn) {
+  add_awq("odd", 24, 64);  // the next part would begin within 16 rows
+  add_awq("next", 16, 64);
+  add_awq("last", 16, 64);
+  writer_.add("plain.weight", "F16", {16, kColumns},
+              std::vector<F16>(static_cast<std::size_t>(16 * kColumns), F16(0.5f)));
+  open(kAwq);
+  const Linear linear = load({{"odd", 24}, {"next", 16}, {"last", 16}, {"plain", 16}});
+  ASSERT_EQ(linear.pieces.size(), 3u);
+  EXPECT_EQ(linear.rows(), 72);
+  expect_stored(linear.pieces[0].weight, {{"odd", 24}});
+  expect_stored(linear.pieces[1].weight, {{"next", 16}, {"last", 16}});
+  EXPECT_EQ(linear.pieces[2].weight.format, Format::kBf16);
+}
+
 TEST_F(FragmentWeightsTest, DamagedScalesAreRefusedByName) {
-  for (const float broken : {-1.0f, INFINITY, NAN}) {
+  for (const float broken : {0.0f, -1.0f, INFINITY, NAN}) {
     writer_ = {};
     writer_.add("q.qweight", "I32", {kColumns, 2}, words(kColumns * 2));
     writer_.add("q.qzeros", "I32", {1, 2}, words(2));

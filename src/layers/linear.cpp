@@ -1,6 +1,7 @@
 #include "layers/linear.h"
 
 #include "base/error.h"
+#include "layers/weights/fragment_weights.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
 
@@ -14,21 +15,36 @@ bool has_scale(const Weights& weights, const WeightParts& parts) {
          weights.has(name + ".weight_scale", false);
 }
 
-// Consecutive parts that a file stores in blocks of one type, or otherwise. One list where nothing
-// stays in blocks.
-std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights,
-                                                   const WeightParts& parts) {
+// Consecutive parts with one form each. One list where nothing stays as a file stores it.
+std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const WeightParts& parts,
+                                                   std::int64_t columns, Shard shard,
+                                                   bool may_be_fp8) {
   const Numerics& numerics = weights.numerics();
-  const bool splits = numerics.keep_blocks && !numerics.int_fragments;
+  const bool has_blocks = numerics.keep_blocks && !numerics.int_fragments;
+  const bool has_fragments = may_be_fp8 && weights.device().kind == DeviceKind::kCpu &&
+                             !numerics.quantization &&
+                             (numerics.int_fragments || numerics.fp8_fragments);
+  const auto holds = [&](const std::vector<WeightPart>& some) {
+    return has_fragments && FragmentWeights(weights, some, columns, shard).holds();
+  };
   std::vector<std::vector<WeightPart>> groups;
   std::optional<ops::Format> last;
+  bool last_holds = false;
   for (const WeightPart& part : parts) {
     const ops::Format format =
-        splits ? weights.form({std::string(part.name) + ".weight"}, numerics.compute).format
-               : ops::Format::kF32;
-    if (last != format) groups.emplace_back();
+        has_blocks ? weights.form({std::string(part.name) + ".weight"}, numerics.compute).format
+                   : ops::Format::kF32;
+    const bool own = holds({part});
+    bool joins = !groups.empty() && last == format && last_holds == own;
+    if (joins && own) {
+      std::vector<WeightPart> both = groups.back();
+      both.push_back(part);
+      joins = holds(both);
+    }
+    if (!joins) groups.emplace_back();
     groups.back().push_back(part);
     last = format;
+    last_holds = own;
   }
   return groups;
 }
@@ -38,7 +54,8 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights,
 Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                     Shard shard, bool bias, bool may_be_fp8) {
   Linear linear;
-  if (const auto groups = parts_by_form(weights, parts); groups.size() > 1) {
+  if (const auto groups = parts_by_form(weights, parts, columns, shard, may_be_fp8);
+      groups.size() > 1) {
     for (const std::vector<WeightPart>& group : groups) {
       linear.pieces.push_back(load(weights, group, columns, shard, bias, may_be_fp8));
       linear.weight.rows += linear.pieces.back().rows();

@@ -190,6 +190,20 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   return model;
 }
 
+std::vector<MatrixForm> planned_forms(Context& ctx, const ModelConfig& config,
+                                      const WeightSource& source, const ModelOptions& options) {
+  if (config.fallback) return {};
+  require_known_dimensions(config);
+  const Row row = row_of(config);
+  WeightLoader loader(source, options.numerics, config.dtype, ctx);
+  loader.only_plan();
+  const std::optional<WrappedNames> wrapped =
+      config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
+  if (wrapped) wrapped->rename(loader);
+  row.load(loader, for_length(config, options), options, row.moe_names);
+  return loader.forms();
+}
+
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
   const Numerics& numerics = options.numerics;
   AttentionShape shape{

@@ -43,6 +43,11 @@ struct ModelOptions {
 std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
                                   const WeightSource& source, const ModelOptions& options);
 
+// The forms in which ctx's device, a CPU, would compute the quantised matrices of the checkpoint.
+// Takes no memory for them. Error{kBadInput}: as of load_model(), but for tensors that are missing.
+std::vector<MatrixForm> planned_forms(Context& ctx, const ModelConfig& config,
+                                      const WeightSource& source, const ModelOptions& options);
+
 // Why the model's own draft layer cannot be loaded; empty: it can.
 std::string draft_layer_refusal(const ModelConfig& config);
 

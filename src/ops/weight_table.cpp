@@ -29,8 +29,8 @@ std::string_view in_blocks(const Weight& w) {
 std::string_view in_groups(const Weight& w) {
   return w.group == 32 || w.group == 128 ? "" : "integers have groups of 32 or 128 columns";
 }
-std::string_view in_super_blocks(const Weight& w) {
-  return w.group == 32 ? "" : "super-blocks have groups of 32 columns";
+std::string_view in_blocks_of_file(const Weight& w) {
+  return w.group == 32 ? "" : "blocks have groups of 32 columns";
 }
 
 std::string_view in_fragments(const Weight& w) {
@@ -137,11 +137,16 @@ constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_
                                  cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
                                  cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups),
-                                 cpu_tiles(kQ2K, "Q2_K tiles", in_super_blocks),
-                                 cpu_tiles(kQ3K, "Q3_K tiles", in_super_blocks),
-                                 cpu_tiles(kQ4K, "Q4_K tiles", in_super_blocks),
-                                 cpu_tiles(kQ5K, "Q5_K tiles", in_super_blocks),
-                                 cpu_tiles(kQ6K, "Q6_K tiles", in_super_blocks),
+                                 cpu_tiles(kQ2K, "Q2_K tiles", in_blocks_of_file),
+                                 cpu_tiles(kQ3K, "Q3_K tiles", in_blocks_of_file),
+                                 cpu_tiles(kQ4K, "Q4_K tiles", in_blocks_of_file),
+                                 cpu_tiles(kQ5K, "Q5_K tiles", in_blocks_of_file),
+                                 cpu_tiles(kQ6K, "Q6_K tiles", in_blocks_of_file),
+                                 cpu_tiles(kIQ4XS, "IQ4_XS tiles", in_blocks_of_file),
+                                 cpu_tiles(kQ50, "Q5_0 tiles", in_blocks_of_file),
+                                 cpu_tiles(kQ51, "Q5_1 tiles", in_blocks_of_file),
+                                 cpu_tiles(kIQ4NL, "IQ4_NL tiles", in_blocks_of_file),
+                                 cpu_tiles(Format::kMxFp4, "MXFP4 tiles", in_blocks_of_file),
                                  cpu_fragments(Format::kFp8, "FP8 fragments"),
                                  cpu_fragments(Format::kInt8, "int8 fragments"),
                                  cpu_fragments(Format::kInt4, "int4 fragments"),

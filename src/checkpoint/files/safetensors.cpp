@@ -21,16 +21,17 @@ constexpr FormatName kFormatNames[] = {
     {"F64", DType::kF64},   {"F32", DType::kF32},        {"F16", DType::kF16},
     {"BF16", DType::kBF16}, {"I64", DType::kI64},        {"I32", DType::kI32},
     {"I16", DType::kI16},   {"I8", DType::kI8},          {"U8", DType::kU8},
-    {"BOOL", DType::kBool}, {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2}};
+    {"BOOL", DType::kBool}, {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2},
+    {"F8_E8M0", DType::kU8}};  // exponents: scales that are powers of two
 
 // Types of the format without a type here: their tensors are only kept apart. The size is in bits.
 struct OtherFormat {
   std::string_view name;
   std::uint64_t bits;
 };
-constexpr OtherFormat kOtherFormats[] = {
-    {"F4", 4},          {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-    {"F8_E5M2FNUZ", 8}, {"U16", 16},    {"U32", 32},    {"U64", 64},    {"C64", 64}};
+constexpr OtherFormat kOtherFormats[] = {{"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6},
+                                         {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"U16", 16},
+                                         {"U32", 32},        {"U64", 64},        {"C64", 64}};
 
 // Turns the header into TensorInfos; every message begins with the file and the tensor.
 class HeaderParser {

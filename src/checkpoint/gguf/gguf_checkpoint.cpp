@@ -19,8 +19,17 @@ constexpr std::uint64_t kChunkBytes = 4 << 20;
 struct RowCodec {
   const GgufTensor& tensor;
 
+  // Blocks of the row, or of a part of it.
+  void check_blocks(const std::byte* blocks, std::int64_t count) const {
+    const auto bad = first_damaged_block(*tensor.blocks, blocks, count);
+    require(!bad,
+            "the tensor {} ({}): the scale or minimum of block {} of {} in a row is NaN or "
+            "infinite; the file is damaged",
+            tensor.name, block_type_name(*tensor.blocks), bad.value_or(0), count);
+  }
   // Widens the whole row.
   void widen(const std::byte* row, float* out) const {
+    if (tensor.blocks) check_blocks(row, tensor.columns() / block_values(*tensor.blocks));
     if (tensor.blocks)
       dequantize_blocks(*tensor.blocks, row, tensor.columns() / block_values(*tensor.blocks), out);
     else
@@ -270,6 +279,7 @@ void GgufCheckpoint::load_blocks(const TensorInfo& info, const std::vector<AxisR
       }
     else
       std::memcpy(place, row + skipped, blocks * bytes);
+    RowCodec{*entry.tensor}.check_blocks(place, static_cast<std::int64_t>(blocks));
     place += blocks * bytes;
   });
 }

@@ -220,6 +220,7 @@ class EntryMaker {
 
   static void widen(GgufEntry& entry) {
     if (!entry.info.blocks) return;
+    entry.info.stored_as = block_type_name(*entry.info.blocks);
     entry.info.blocks.reset();
     entry.info.dtype = DType::kF32;
     entry.info.bytes = static_cast<std::uint64_t>(entry.info.numel()) * 4;
@@ -372,7 +373,9 @@ class EntryMaker {
     entry.order = RowOrder::kLatent;
     entry.group = tensor.shape[2];
     entry.info.dtype = DType::kF32;
-    entry.info.blocks.reset();  // a transposed block is not a block
+    // A transposed block is not a block.
+    if (entry.info.blocks) entry.info.stored_as = block_type_name(*entry.info.blocks);
+    entry.info.blocks.reset();
     entry.info.shape = {tensor.shape[0] * (tensor.shape[2] + v->shape[1]), tensor.shape[1]};
     entry.info.bytes = static_cast<std::uint64_t>(entry.info.shape[0]) *
                        static_cast<std::uint64_t>(entry.info.shape[1]) * 4;

@@ -51,9 +51,10 @@ inline constexpr GgufTensorType kGgufTensorTypes[] = {{0, DType::kF32, {}},
                                                       {13, DType::kF32, BlockType::kQ5K},
                                                       {14, DType::kF32, BlockType::kQ6K},
                                                       {20, DType::kF32, BlockType::kIQ4NL},
-                                                      {23, DType::kF32, BlockType::kIQ4XS}};
+                                                      {23, DType::kF32, BlockType::kIQ4XS},
+                                                      {39, DType::kF32, BlockType::kMxFp4}};
 inline constexpr std::string_view kReadableTensorTypes =
-    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL and IQ4_XS";
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4";
 
 // Names of the types that cannot be read, for messages.
 struct GgufTypeName {

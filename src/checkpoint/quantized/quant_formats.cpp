@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "checkpoint/quantized/quant_parts.h"
@@ -106,6 +109,19 @@ std::span<const QuantFormat> quant_formats() {
   return kFormats;
 }
 
+float e8m0_value(unsigned byte) {
+  if (byte == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(byte == 0 ? 0x00400000u : byte << 23);
+}
+
+void require_positive(const QuantMatrix& matrix, std::span<const float> scales) {
+  for (const float scale : scales)
+    require(std::isfinite(scale) && scale > 0,
+            "the matrix {} ({}): {} has the scale {}; a positive number was expected, the "
+            "checkpoint is damaged",
+            matrix.info.name, matrix.format->name, matrix.scale->name, scale);
+}
+
 void reject_part(const QuantMatrix& matrix, const TensorInfo& part, std::string_view wanted) {
   fail(ErrorKind::kBadInput, "the matrix {} ({}): the tensor {} is {}; {}", matrix.info.name,
        matrix.format->name, part.name, part.describe(), wanted);
@@ -138,6 +154,11 @@ std::vector<float> PartReader::floats(std::int64_t row, std::int64_t num_rows, s
                                       std::int64_t num_columns) const {
   const std::vector<std::byte> stored = bytes(row, num_rows, column, num_columns);
   std::vector<float> out(static_cast<std::size_t>(num_rows * num_columns));
+  if (part_.dtype == DType::kU8) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = e8m0_value(std::to_integer<unsigned>(stored[i]));
+    return out;
+  }
   check(convert_elements(part_.dtype, stored.data(), DType::kF32,
                          reinterpret_cast<std::byte*>(out.data()),
                          static_cast<std::int64_t>(out.size())),

@@ -263,6 +263,7 @@ void widen_codes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
                  float* out) {
   QuantCodes stored;
   matrix.format->codes(checkpoint, matrix, tile, stored);
+  require_positive(matrix, stored.scales);
   for (std::int64_t r = 0; r < tile.num_rows; ++r)
     for (std::int64_t c = 0; c < tile.num_columns; ++c) {
       const auto at =

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -23,7 +24,7 @@ class PartReader {
       : checkpoint_(checkpoint), part_(part) {}
   std::vector<std::byte> bytes(std::int64_t row, std::int64_t num_rows, std::int64_t column,
                                std::int64_t num_columns) const;
-  // As float32, from float32, bfloat16 or float16.
+  // As float32, from float32, bfloat16, float16 or (uint8) e8m0.
   std::vector<float> floats(std::int64_t row, std::int64_t num_rows, std::int64_t column,
                             std::int64_t num_columns) const;
   std::vector<std::uint32_t> words(std::int64_t row, std::int64_t num_rows, std::int64_t column,
@@ -33,6 +34,12 @@ class PartReader {
   const Checkpoint& checkpoint_;
   const TensorInfo& part_;
 };
+
+// 2^(byte - 127), a number of e8m0; 255 is NaN. The smallest one is subnormal.
+float e8m0_value(unsigned byte);
+
+// Error{kBadInput} unless all scales of a matrix are positive numbers.
+void require_positive(const QuantMatrix& matrix, std::span<const float> scales);
 
 // Field i of `bits` bits, lowest first, in words with a distance of `stride`; 1 <= bits <= 8. A
 // field may cross into the next word.

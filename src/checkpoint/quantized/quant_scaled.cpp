@@ -44,12 +44,6 @@ constexpr std::array<float, 256> kE5M2 = fp8_table<5>();
 constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                              -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// 2^(byte - 127); 255 is NaN. The smallest value is subnormal.
-float e8m0_value(unsigned byte) {
-  if (byte == 255) return std::numeric_limits<float>::quiet_NaN();
-  return std::bit_cast<float>(byte == 0 ? 0x00400000u : byte << 23);
-}
-
 constexpr std::int64_t kMxGroup = 32;
 
 std::int64_t blocks_of(std::int64_t extent, std::int64_t block) {
@@ -73,8 +67,9 @@ void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix) {
                 is_integer ? "int8 was expected" : "float8_e4m3 or float8_e5m2 was expected");
   if (values.shape.size() != 2 && values.shape.size() != 3)
     reject_part(matrix, values, "a matrix or a stack was expected");
-  if (scale.dtype != DType::kF32 && scale.dtype != DType::kBF16 && scale.dtype != DType::kF16)
-    reject_part(matrix, scale, "a scale is float32, bfloat16 or float16");
+  if (scale.dtype != DType::kF32 && scale.dtype != DType::kBF16 && scale.dtype != DType::kF16 &&
+      (scale.dtype != DType::kU8 || is_integer))
+    reject_part(matrix, scale, "a scale is float32, bfloat16, float16 or e8m0");
   matrix.info.shape = values.shape;
   matrix.bits = 8;
   // The last two extents of the scale, after those of a stack; missing ones are 1.
@@ -133,6 +128,7 @@ void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
   const std::vector<float> scale =
       PartReader(checkpoint, scale_info)
           .floats(tile.matrix * scale_rows + first, last - first + 1, 0, scale_columns);
+  require_positive(matrix, scale);
   const float* table =
       matrix.values->dtype == DType::kI8 ? nullptr : fp8_values(matrix.values->dtype);
   for (std::int64_t r = 0; r < tile.num_rows; ++r) {

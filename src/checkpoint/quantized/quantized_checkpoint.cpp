@@ -18,11 +18,13 @@ constexpr std::int64_t kTileElements = 512 << 10;
 constexpr std::int64_t kMaxTileRows = 2048;
 constexpr std::int64_t kMinTileColumns = 64;
 
-// Name endings of tensors that only engines with quantised activations or caches read.
-constexpr std::string_view kLeftOut[] = {
-    ".input_scale", "_input_scale",       ".k_scale",          ".v_scale",
-    ".kv_scale",    ".output_scale",      ".input_scale_ub",   ".activation_scale",
-    ".q_scale",     ".prob_output_scale", "_activation_scale", ".activation_scale_inv"};
+// Name endings of static scales of activations, which no product reads: see docs/models.md.
+constexpr std::string_view kOfActivations[] = {".input_scale",      "_input_scale",
+                                               ".input_scale_ub",   ".activation_scale",
+                                               "_activation_scale", ".activation_scale_inv"};
+// Of tensors that a KV cache reads, or only engines with further quantised values.
+constexpr std::string_view kLeftOut[] = {".k_scale",      ".v_scale", ".kv_scale",
+                                         ".output_scale", ".q_scale", ".prob_output_scale"};
 
 // Tensors that prove a format without a row in the table, whatever the configuration says.
 struct Unread {
@@ -46,12 +48,15 @@ bool ends_with_any(std::string_view name, const Table& endings) {
 QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
                                          const QuantizationConfig& config)
     : checkpoint_(checkpoint), file_names_(checkpoint.names()) {
+  int num_of_activations = 0;
   for (const std::string& name : file_names_) {
     for (const Unread& row : kUnread)
       require(!name.ends_with(row.ending),
               "the tensor {} belongs to {}, which cannot be read; take an unquantised checkpoint",
               name, row.form);
-    if (ends_with_any(name, kLeftOut)) {
+    const bool of_activations = ends_with_any(name, kOfActivations);
+    if (of_activations || ends_with_any(name, kLeftOut)) {
+      num_of_activations += of_activations;
       consumed_.insert(name);
       continue;
     }
@@ -70,6 +75,11 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
       if (format.method == config.method &&
           (name.ends_with(format.marker) || name.ends_with(format.scale)))
         checkpoint_.find(name);  // refuses it by name
+  if (num_of_activations > 0)
+    log_info(
+        "{} static scales of activations are not used: a GPU rounds each row with a scale of its "
+        "own, a CPU does not round rows",
+        num_of_activations);
   if (matrices_.empty())
     log_warning(
         "the configuration says that weights are quantised ({}), but no tensor has a scale: all "

@@ -1,5 +1,7 @@
 #include "checkpoint/tensors/quantized_blocks.h"
 
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -22,7 +24,12 @@ struct BlockIQ4NL {
   F16 d;
   std::uint8_t q[16];
 };
-static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockIQ4NL) == 18);
+struct BlockMxFp4 {
+  std::uint8_t s;
+  std::uint8_t q[16];
+};
+static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockIQ4NL) == 18 &&
+              sizeof(BlockMxFp4) == 17);
 
 // Nibbles with a fifth bit from h.
 template <class Block>
@@ -58,6 +65,15 @@ void dequantize(const BlockIQ4NL& block, float* out) {
   }
 }
 
+void dequantize(const BlockMxFp4& block, float* out) {
+  constexpr int kDoubled[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const float d = std::ldexp(1.0f, block.s - 128);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kDoubled[block.q[i] & 15]);
+    out[i + 16] = d * static_cast<float>(kDoubled[block.q[i] >> 4]);
+  }
+}
+
 template <class Block>
 void dequantize_all(const std::byte* blocks, std::int64_t num_blocks, float* out) {
   for (std::int64_t i = 0; i < num_blocks; ++i) {
@@ -73,20 +89,22 @@ struct Row {
   std::int64_t values;
   std::int64_t bytes;
   void (*dequantize)(const std::byte*, std::int64_t, float*);
+  std::array<int, 2> halves = {0, 0};  // places of float16 numbers in a block; -1: a byte of e8m0
 };
 constexpr Row kRows[] = {
     {BlockType::kQ8_0, "Q8_0", 32, sizeof(BlockQ8_0), dequantize_all<BlockQ8_0>},
     {BlockType::kQ4_0, "Q4_0", 32, sizeof(BlockQ4_0), dequantize_all<BlockQ4_0>},
-    {BlockType::kQ4_1, "Q4_1", 32, sizeof(BlockQ4_1), dequantize_all<BlockQ4_1>},
+    {BlockType::kQ4_1, "Q4_1", 32, sizeof(BlockQ4_1), dequantize_all<BlockQ4_1>, {0, 2}},
     {BlockType::kQ5_0, "Q5_0", 32, sizeof(BlockQ5_0), dequantize_all<BlockQ5_0>},
-    {BlockType::kQ5_1, "Q5_1", 32, sizeof(BlockQ5_1), dequantize_all<BlockQ5_1>},
+    {BlockType::kQ5_1, "Q5_1", 32, sizeof(BlockQ5_1), dequantize_all<BlockQ5_1>, {0, 2}},
     {BlockType::kIQ4NL, "IQ4_NL", 32, sizeof(BlockIQ4NL), dequantize_all<BlockIQ4NL>},
-    {BlockType::kQ2K, "Q2_K", 256, 84, dequantize_q2_k},
-    {BlockType::kQ3K, "Q3_K", 256, 110, dequantize_q3_k},
-    {BlockType::kQ4K, "Q4_K", 256, 144, dequantize_q4_k},
-    {BlockType::kQ5K, "Q5_K", 256, 176, dequantize_q5_k},
-    {BlockType::kQ6K, "Q6_K", 256, 210, dequantize_q6_k},
-    {BlockType::kIQ4XS, "IQ4_XS", 256, 136, dequantize_iq4_xs}};
+    {BlockType::kQ2K, "Q2_K", 256, 84, dequantize_q2_k, {80, 82}},
+    {BlockType::kQ3K, "Q3_K", 256, 110, dequantize_q3_k, {108, 108}},
+    {BlockType::kQ4K, "Q4_K", 256, 144, dequantize_q4_k, {0, 2}},
+    {BlockType::kQ5K, "Q5_K", 256, 176, dequantize_q5_k, {0, 2}},
+    {BlockType::kQ6K, "Q6_K", 256, 210, dequantize_q6_k, {208, 208}},
+    {BlockType::kIQ4XS, "IQ4_XS", 256, 136, dequantize_iq4_xs},
+    {BlockType::kMxFp4, "MXFP4", 32, sizeof(BlockMxFp4), dequantize_all<BlockMxFp4>, {-1, -1}}};
 
 const Row& row_of(BlockType type) {
   for (const Row& row : kRows)
@@ -102,6 +120,20 @@ std::int64_t block_values(BlockType type) {
 
 std::int64_t block_bytes(BlockType type) {
   return row_of(type).bytes;
+}
+
+std::optional<std::int64_t> first_damaged_block(BlockType type, const std::byte* blocks,
+                                                std::int64_t num_blocks) {
+  const Row& row = row_of(type);
+  constexpr unsigned kExponent = 0x7C00;  // of float16: all bits set if it is NaN or infinite
+  for (std::int64_t i = 0; i < num_blocks; ++i, blocks += row.bytes)
+    for (const int at : row.halves) {
+      const bool is_byte = at < 0;
+      const unsigned low = std::to_integer<unsigned>(blocks[is_byte ? 0 : at]),
+                     high = is_byte ? 0 : std::to_integer<unsigned>(blocks[at + 1]);
+      if (is_byte ? low == 0xFF : ((high << 8 | low) & kExponent) == kExponent) return i;
+    }
+  return std::nullopt;
 }
 
 std::string_view block_type_name(BlockType type) {

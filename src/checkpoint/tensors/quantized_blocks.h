@@ -7,13 +7,15 @@
 //   Q5_0    32      22     f16 d, uint32 h, uint8 q[16]         (n[i] + 16 h[i] - 16) * d
 //   Q5_1    32      24     f16 d, f16 m, uint32 h, uint8 q[16]  (n[i] + 16 h[i]) * d + m
 //   IQ4_NL  32      18     f16 d, uint8 q[16]                   d * table[n[i]]
+//   MXFP4   32      17     uint8 s, uint8 q[16]                 2^(s - 128) * doubled[n[i]]
 //   Q2_K .. Q6_K, IQ4_XS: 256 values in sub-blocks with scales (quantized_super_blocks.cpp)
 //
 // n[i] is a nibble: the low nibble of q[i] for i < 16, the high nibble of q[i - 16] otherwise; h[i]
-// is bit i. The arithmetic is float32 in the order of ggml's reference. d and m are widened from
-// float16, which is exact. With m, the multiplication is exact and the sum rounds once. So a block
-// has the same values on every machine. A row of a matrix is columns / block_values(type) blocks
-// without padding, and rows follow one another.
+// is bit i. The table `doubled` has the numbers of e2m1, twice. The arithmetic is float32 in the
+// order of ggml's reference. d and m are widened from float16, which is exact. With m, the
+// multiplication is exact and the sum rounds once. So a block has the same values on every machine.
+// A row of a matrix is columns / block_values(type) blocks without padding, and rows follow one
+// another.
 //
 // Raw blocks of a checkpoint come from WeightSource::load_blocks (weight_source.h), in the row
 // order of WeightSource::load. Source: ggml, `block_*` of ggml-common.h and `dequantize_row_*` of
@@ -22,13 +24,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "tensor/dtype.h"
 
 namespace sluice {
 
-// for the types with a GEMM on blocks: the first three
+// of the types that are not super-blocks
 inline constexpr std::int64_t kBlockValues = 32;
 
 enum class BlockType : std::uint8_t {
@@ -43,13 +46,9 @@ enum class BlockType : std::uint8_t {
   kQ4K,
   kQ5K,
   kQ6K,
-  kIQ4XS
+  kIQ4XS,
+  kMxFp4
 };
-
-// Whether a GEMM reads the blocks directly; other types are widened when they are read.
-constexpr bool stays_as_blocks(BlockType type) {
-  return type == BlockType::kQ8_0 || type == BlockType::kQ4_0 || type == BlockType::kQ4_1;
-}
 
 // Layout in a file: aligned to at most two bytes, little-endian.
 struct BlockQ8_0 {
@@ -75,6 +74,10 @@ std::string_view block_type_name(BlockType type);  // "Q8_0"
 void dequantize(const BlockQ8_0& block, float* out);
 void dequantize(const BlockQ4_0& block, float* out);
 void dequantize(const BlockQ4_1& block, float* out);
+
+// The first of num_blocks with a scale or minimum that is NaN or infinite.
+std::optional<std::int64_t> first_damaged_block(BlockType type, const std::byte* blocks,
+                                                std::int64_t num_blocks);
 
 // Writes num_blocks x block_values(type) values. `blocks` needs no alignment.
 void dequantize_blocks(BlockType type, const std::byte* blocks, std::int64_t num_blocks,

@@ -273,7 +273,7 @@ TEST(GgufCheckpoint, ATensorOfAnotherTypeIsRefusedOnlyIfItIsAskedFor) {
         message_of([&] { source.source->find("model.layers.0.self_attn.o_proj.weight"); });
     EXPECT_THAT(message, testing::HasSubstr("the tensor blk.0.attn_output.weight has the type"));
     EXPECT_THAT(message, testing::HasSubstr(says));
-    EXPECT_THAT(message, testing::HasSubstr("IQ4_XS can be read"));
+    EXPECT_THAT(message, testing::HasSubstr("IQ4_XS and MXFP4 can be read"));
   }
 }
 

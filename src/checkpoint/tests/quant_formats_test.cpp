@@ -27,9 +27,7 @@ class Random {
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t bits() { return mix64(state_++); }
   int below(int bound) { return static_cast<int>(bits() % static_cast<std::uint64_t>(bound)); }
-  float scale() {
-    return static_cast<float>(1 + below(1000)) / 512.0f * (below(2) == 0 ? 1.0f : -1.0f);
-  }
+  float scale() { return static_cast<float>(1 + below(1000)) / 512.0f; }
 
  private:
   std::uint64_t state_;
@@ -193,6 +191,34 @@ TEST(QuantFormats, ScalesOfEveryShape) {
     EXPECT_THAT(load(source, "b.weight", {1, 2}), testing::ElementsAre(1, 2));
     expect_matrix(source, "a.weight", wanted);
   }
+}
+
+// As DeepSeek-V3.1 has them (scale_fmt), there in float32; e8m0 is a byte.
+TEST(QuantFormats, ScalesThatAreExponents) {
+  constexpr std::int64_t kRows = 20, kColumns = 40;
+  Random random(6);
+  std::vector<std::uint8_t> bytes(kRows * kColumns);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.below(120));
+  std::vector<std::uint8_t> scale = {127, 120, 0, 130, 90, 1};
+  for (const char* dtype : {"F8_E8M0", "U8"}) {
+    Matrix wanted = zeros(kRows, kColumns);
+    for (std::int64_t r = 0; r < kRows; ++r)
+      for (std::int64_t c = 0; c < kColumns; ++c)
+        wanted.at(r, c) = std::ldexp(float8(bytes[static_cast<std::size_t>(r * kColumns + c)], 4),
+                                     scale[static_cast<std::size_t>(r / 16 * 3 + c / 16)] - 127);
+    Folder folder;
+    folder.writer.add("a.weight", "F8_E4M3", {kRows, kColumns}, bytes)
+        .add("a.weight_scale_inv", dtype, {2, 3}, scale);
+    expect_matrix(folder.open({.method = "fp8", .block_rows = 16, .block_columns = 16}), "a.weight",
+                  wanted);
+  }
+  scale[4] = 255;
+  Folder folder;
+  folder.writer.add("a.weight", "F8_E4M3", {kRows, kColumns}, bytes)
+      .add("a.weight_scale_inv", "F8_E8M0", {2, 3}, scale);
+  const WeightSource source = folder.open({.method = "fp8", .block_rows = 16, .block_columns = 16});
+  EXPECT_THAT(message_of([&] { load(source, "a.weight", {kRows, kColumns}); }),
+              HasSubstr("a.weight_scale_inv has the scale nan; a positive number was expected"));
 }
 
 TEST(QuantFormats, StackedExpertsHaveScalesOfTheirOwn) {
@@ -384,113 +410,6 @@ TEST(QuantFormats, Mxfp4) {
       .add("e_scales", "U8", {2 * kRows, kGroups}, scales);
   const WeightSource source = folder.open({.method = "mxfp4"});
   EXPECT_THROW(load(source, "e_blocks", {2 * kRows, kGroups * 32}), Error);
-}
-
-TEST(QuantFormats, WhatDoesNotFitIsRefusedByName) {
-  struct Part {
-    const char* name;
-    const char* dtype;
-    std::vector<std::int64_t> shape;
-  };
-  struct Row {
-    QuantizationConfig config;
-    std::vector<Part> parts;
-    std::vector<const char*> says;
-  };
-  const QuantizationConfig fp8{.method = "fp8", .block_rows = 128, .block_columns = 128},
-      awq{.method = "awq"}, gptq{.method = "gptq"}, mx{.method = "mxfp4"},
-      packed{.method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
-  const std::vector<Row> rows = {
-      {fp8,
-       {{"w", "F8_E4M3", {130, 4}}, {"w_scale_inv", "F32", {1, 2}}},
-       {"w_scale_inv is float32 [1, 2]", "[2, 1] for its blocks"}},
-      {fp8,
-       {{"w", "F32", {4, 4}}, {"w_scale_inv", "F32", {1, 1}}},
-       {"tensor w is float32", "float8_e4m3"}},
-      {fp8,
-       {{"w", "F8_E4M3", {4, 4}}, {"w_scale_inv", "I32", {1, 1}}},
-       {"w_scale_inv is int32", "float16"}},
-      {fp8,
-       {{"w", "F8_E4M3", {4}}, {"w_scale_inv", "F32", {1}}},
-       {"tensor w is float8_e4m3fn [4]", "a matrix"}},
-      {fp8, {{"w", "F8_E4M3", {2, 4, 4}}, {"w_scale_inv", "F32", {1}}}, {"first extent", "2"}},
-      {fp8,
-       {{"w", "F8_E4M3", {4, 4}}, {"w_scale_inv", "F32", {1, 1, 1, 1, 2}}},
-       {"w_scale_inv", "at most"}},
-      {awq, {{"x.qweight", "I32", {8, 1}}}, {"x.qweight but no x.scales"}},
-      {awq, {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {1, 8}}}, {"zeros are missing"}},
-      {awq,
-       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {1, 16}}, {"x.qzeros", "I32", {1, 1}}},
-       {"x.scales", "8 x 1 outputs"}},
-      {awq,
-       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {3, 8}}, {"x.qzeros", "I32", {3, 1}}},
-       {"8 columns cannot be 3 groups"}},
-      {awq,
-       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {0, 8}}, {"x.qzeros", "I32", {0, 1}}},
-       {"no groups"}},
-      {awq,
-       {{"x.qweight", "F32", {8, 1}}, {"x.scales", "F16", {1, 8}}},
-       {"x.qweight is float32", "int32"}},
-      {awq,
-       {{"x.weight", "F32", {8, 8}},
-        {"x.qweight", "I32", {8, 1}},
-        {"x.scales", "F16", {1, 8}},
-        {"x.qzeros", "I32", {1, 1}}},
-       {"x.weight is there plain and as AWQ"}},
-      {gptq,
-       {{"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 8}}, {"x.qzeros", "I32", {1, 5}}},
-       {"x.qzeros", "2, 3, 4 or 8 bits"}},
-      {gptq,
-       {{"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 9}}, {"x.qzeros", "I32", {1, 1}}},
-       {"9 outputs"}},
-      {gptq,
-       {{"x.qweight", "I32", {1, 8}},
-        {"x.scales", "F16", {1, 8}},
-        {"x.qzeros", "I32", {1, 1}},
-        {"x.g_idx", "I32", {7}}},
-       {"x.g_idx", "[8]"}},
-      {packed,
-       {{"x.weight_packed", "I32", {8, 1}}, {"x.weight_scale", "F32", {8, 1}}},
-       {"x.weight_shape", "missing"}},
-      {packed,
-       {{"x.weight_packed", "I32", {8, 1}},
-        {"x.weight_scale", "F32", {8, 1}},
-        {"x.weight_shape", "I64", {2}}},
-       {"says [0, 0]"}},
-      {mx,
-       {{"e_blocks", "U8", {2, 1, 15}}, {"e_scales", "U8", {2, 1}}},
-       {"e_blocks", "groups, 16"}},
-      {mx, {{"e_blocks", "U8", {2, 1, 16}}, {"e_scales", "U8", {1, 2}}}, {"e_scales"}},
-      {fp8, {{"x.weight_global_scale", "F32", {1}}}, {"NVFP4"}},
-      {fp8, {{"x.SCB", "F32", {1}}}, {"bitsandbytes"}},
-  };
-  for (const Row& row : rows) {
-    Folder folder;
-    for (const Part& part : row.parts) {
-      std::size_t bytes = std::string_view(part.dtype) == "F16"   ? 2
-                          : std::string_view(part.dtype) == "I64" ? 8
-                                                                  : 4;
-      if (std::string_view(part.dtype).starts_with("F8") || std::string_view(part.dtype) == "U8")
-        bytes = 1;
-      for (const std::int64_t extent : part.shape) bytes *= static_cast<std::size_t>(extent);
-      folder.writer.add(part.name, part.dtype, part.shape, std::vector<std::uint8_t>(bytes));
-    }
-    const std::string message = message_of([&] { folder.open(row.config); });
-    for (const char* text : row.says) EXPECT_THAT(message, HasSubstr(text));
-  }
-}
-
-TEST(QuantFormats, AGroupThatIsNotThere) {
-  Folder folder;
-  folder.writer.add("x.qweight", "I32", {1, 8}, std::vector<std::int32_t>(8))
-      .add("x.scales", "F16", {2, 8}, std::vector<F16>(16))
-      .add("x.qzeros", "I32", {2, 1}, std::vector<std::int32_t>(2))
-      .add("x.g_idx", "I32", {8}, std::vector<std::int32_t>{0, 1, 0, 1, 2, 0, 0, 0});
-  const WeightSource source = folder.open({.method = "gptq"});
-  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 8}); }),
-              HasSubstr("column 4 is in group 2, and there are 2"));
-  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 9}); }),
-              HasSubstr("x.weight is GPTQ [8, 8]; the model needs [8, 9]"));
 }
 
 }  // namespace

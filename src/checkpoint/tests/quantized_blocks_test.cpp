@@ -80,6 +80,28 @@ TEST(QuantizedBlocks, ManyBlocksFromAnyAddress) {
   }
 }
 
+TEST(QuantizedBlocks, ADamagedScaleIsFound) {
+  for (const GgufTensorType& type : kGgufTensorTypes) {
+    if (!type.blocks) continue;
+    const auto bytes = static_cast<std::size_t>(block_bytes(*type.blocks));
+    std::vector<std::byte> blocks(3 * bytes, std::byte{1});
+    EXPECT_EQ(first_damaged_block(*type.blocks, blocks.data(), 3), std::nullopt);
+    // Infinity, or NaN of a power of two, at one place after the other.
+    int found = 0;
+    for (std::size_t at = 0; at < bytes; ++at) {
+      std::vector<std::byte> damaged = blocks;
+      damaged[bytes + at] = static_cast<std::byte>(*type.blocks == BlockType::kMxFp4 ? 0xFF : 0x7C);
+      const auto bad = first_damaged_block(*type.blocks, damaged.data(), 3);
+      EXPECT_EQ(bad.value_or(1), 1);
+      found += bad.has_value();
+    }
+    const bool has_two = *type.blocks == BlockType::kQ4_1 || *type.blocks == BlockType::kQ5_1 ||
+                         *type.blocks == BlockType::kQ2K || *type.blocks == BlockType::kQ4K ||
+                         *type.blocks == BlockType::kQ5K;
+    EXPECT_EQ(found, has_two ? 2 : 1) << block_type_name(*type.blocks);
+  }
+}
+
 // Every type against the gguf package, which shares no code with this one: tests/data/gguf/make.py.
 TEST(QuantizedBlocks, EveryTypeAsTheGgufPackageHasIt) {
   const auto bytes_of = [](const std::string& hex) {

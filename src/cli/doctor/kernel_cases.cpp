@@ -141,13 +141,11 @@ struct Packed {
   Buffer memory;
 };
 
-// Super-blocks of GGUF files, whose products have the same bits on every instruction set, too.
-void check_super_blocks(KernelCheck& check, Sample& x, Sample& out, std::int64_t n,
-                        std::int64_t columns, const std::string& shape) {
-  for (const auto& [format, name] :
-       {std::pair(ops::kQ2K, "linear Q2_K"), std::pair(ops::kQ3K, "linear Q3_K"),
-        std::pair(ops::kQ4K, "linear Q4_K"), std::pair(ops::kQ5K, "linear Q5_K"),
-        std::pair(ops::kQ6K, "linear Q6_K")}) {
+// Blocks of GGUF files, whose products have the same bits on every instruction set, too.
+void check_blocks(KernelCheck& check, Sample& x, Sample& out, std::int64_t n, std::int64_t columns,
+                  const std::string& shape) {
+  for (const auto& [format, name] : ops::testing::kBlockKinds) {
+    if (columns % ops::super_columns(format) != 0) continue;
     auto model = ops::testing::SuperBlockMatrix::random(format, n, columns, 5);
     const Context host{};
     Expected exact;
@@ -155,10 +153,11 @@ void check_super_blocks(KernelCheck& check, Sample& x, Sample& out, std::int64_t
       for (std::int64_t r = 0; r < n; ++r)
         exact.add(model.product(x(host).ptr<float>() + t * columns, r), 0);
     const Tensor blocks = Tensor::dense(model.bytes.data(), DType::kU8, {n, model.row_bytes()});
-    check.compare(name, shape, out, exact, [&, kind = format](Context& ctx) {
-      Packed packed(ctx, kind, blocks, n, columns);
-      ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
-    });
+    check.compare(fmt::format("linear {}", name), shape, out, exact,
+                  [&, kind = format](Context& ctx) {
+                    Packed packed(ctx, kind, blocks, n, columns);
+                    ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
+                  });
   }
 }
 
@@ -206,7 +205,7 @@ void check_product(KernelCheck& check, std::int64_t rows, std::int64_t columns) 
       ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
     });
   }
-  if (columns % ops::kSuperColumns == 0) check_super_blocks(check, x, out, n, columns, shape);
+  check_blocks(check, x, out, n, columns, shape);
 }
 
 void check_products(KernelCheck& check, const ModelConfig& config) {

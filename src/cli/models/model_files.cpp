@@ -14,22 +14,17 @@
 #include "cli/download_bars.h"
 #include "engine/model_choice.h"
 #include "hub/file_choice.h"
+#include "models/registry.h"
 
 namespace sluice {
 namespace {
-
-// Whether a CPU multiplies the blocks as they are (layers/weights/weights.cpp).
-bool is_kept(BlockType type) {
-  return stays_as_blocks(type) || (type >= BlockType::kQ2K && type <= BlockType::kQ6K);
-}
 
 struct BlockBits {
   std::string_view name;  // of the most common type
   double bits = 0;        // of an element of any matrix, in the mean
 };
 
-// Nothing where no matrix is stored in blocks that stay as they are; others count as they are
-// widened.
+// Nothing where no matrix is stored in blocks.
 std::optional<BlockBits> stored_blocks(const std::string& path) {
   const WeightSource source = WeightSource::checkpoint(path);
   std::map<BlockType, std::int64_t> elements;
@@ -37,11 +32,9 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
   for (const std::string& name : source.names()) {
     const TensorInfo& info = *source.find(name);
     if (info.shape.size() < 2) continue;
-    const bool kept = info.blocks && is_kept(*info.blocks);
-    bits += info.blocks && !kept ? 16.0 * static_cast<double>(info.numel())
-                                 : 8.0 * static_cast<double>(info.bytes);
+    bits += 8.0 * static_cast<double>(info.bytes);
     all += static_cast<double>(info.numel());
-    if (kept) elements[*info.blocks] += info.numel();
+    if (info.blocks) elements[*info.blocks] += info.numel();
   }
   if (elements.empty()) return std::nullopt;
   const auto most =
@@ -76,24 +69,16 @@ std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
   return types;
 }
 
-std::string computed_blocks(const std::string& path) {
-  const WeightSource source = WeightSource::checkpoint(path);
-  std::vector<std::string> kept, widened;
-  for (const std::string& name : source.names()) {
-    const TensorInfo& info = *source.find(name);
-    if (!info.blocks || info.shape.size() < 2) continue;
-    const std::string type(block_type_name(*info.blocks));
-    std::vector<std::string>& list = is_kept(*info.blocks) ? kept : widened;
-    if (std::ranges::find(list, type) == list.end()) list.push_back(type);
-  }
-  if (kept.empty() && widened.empty()) return "";
-  std::ranges::sort(kept);
-  std::ranges::sort(widened);
-  if (kept.empty()) return fmt::format("{}: widened when they are read", fmt::join(widened, ", "));
-  const std::string text = fmt::format("computed as stored on a CPU: {}", fmt::join(kept, ", "));
-  return widened.empty()
-             ? text
-             : fmt::format("{}; widened when they are read: {}", text, fmt::join(widened, ", "));
+std::vector<MatrixForm> forms_on_cpu(const Options& options, const ModelConfig& config,
+                                     const std::string& model) {
+  Options on_cpu = options;
+  on_cpu.device = "cpu";
+  const ServingPlan plan = resolve_or_throw(on_cpu, config, read_machine(Device{}));
+  const WeightSource source = WeightSource::checkpoint(
+      model, {.format = plan.loading.format, .quantization = config.quantization});
+  Context ctx;
+  ctx.cpu_isa = detect_cpu_isa();
+  return planned_forms(ctx, config, source, {.numerics = plan.numerics()});
 }
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {

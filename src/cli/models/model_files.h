@@ -10,6 +10,7 @@
 #include "config/model_config.h"
 #include "engine/options.h"
 #include "engine/serving_plan.h"
+#include "layers/weights/matrix_forms.h"
 
 namespace sluice {
 
@@ -25,9 +26,10 @@ struct StoredType {
 // weights that are not fetched yet, so they count as none.
 std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
 
-// Of a GGUF file: which types of blocks a CPU computes as they are stored, and which are widened;
-// empty where it has no blocks. "computed as stored on a CPU: Q4_K, Q6_K".
-std::string computed_blocks(const std::string& path);
+// In which form a CPU computes each quantised matrix under the options (layers/weights). Reads the
+// scales, and takes no memory for the matrices. Error{kBadInput}: options or scales are refused.
+std::vector<MatrixForm> forms_on_cpu(const Options& options, const ModelConfig& config,
+                                     const std::string& model);
 
 // How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
 // how).

@@ -63,16 +63,7 @@ Json config_rows(const ModelConfig& c) {
                  {"dims", c.rope.rotary_dim},
                  {"interleaved", c.rope.interleaved},
                  {"factor", c.rope.factor}}}};
-  if (c.quantization)
-    json["quantization"] =
-        c.quantization->describe() + (c.quantization->is_mxfp4()
-                                          ? "; experts are computed as stored, e2m1 with a scale "
-                                            "for 32 columns, in bfloat16"
-                                      : c.quantization->is_fp8() || c.quantization->is_integers()
-                                          ? "; linear layers, and experts stored one by one, are "
-                                            "computed as stored in bfloat16; all else is widened "
-                                            "when it is read"
-                                          : ", widened when it is read");
+  if (c.quantization) json["quantization"] = c.quantization->describe();
   if (c.mla)
     json["mla"] = {{"q_lora_rank", c.mla->q_lora_rank},
                    {"kv_lora_rank", c.mla->kv_lora_rank},
@@ -178,6 +169,15 @@ Json template_rows(const std::string& directory, const Options& options) {
           {"has_place_for_tools", chat->has_place_for_tools()}};
 }
 
+// How a CPU computes the quantised matrices.
+std::string forms_in_words(const std::vector<MatrixForm>& forms) {
+  if (forms.empty()) return "no matrix is quantised";
+  const std::string stored = computed_as_stored(forms), widened = widened_when_read(forms);
+  const std::string rest =
+      widened.empty() ? "nothing is widened" : "widened when it is read: " + widened;
+  return stored.empty() ? rest : fmt::format("computed as stored: {}; {}", stored, rest);
+}
+
 Json info(const Options& options) {
   const ResolvedModel model = obtain_model(options, false);
   Json json = {{"model", options.model}, {"directory", model.directory}};
@@ -218,8 +218,12 @@ Json info(const Options& options) {
           {{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
     return weights;
   });
-  if (is_gguf_path(model.directory))
-    json["blocks"] = part([&] { return Json(computed_blocks(model.directory)); });
+  // Of a repository of the hub the weights may not be there yet.
+  const bool has_weights = json["weights"].is_array() && !json["weights"].empty();
+  if (config && !config->fallback && has_weights &&
+      (config->quantization || is_gguf_path(model.directory)))
+    json["on_a_cpu"] =
+        part([&] { return Json(forms_in_words(forms_on_cpu(options, *config, model.directory))); });
   const std::string text_directory =
       has_own_tokenizer(options) ? model.directory : obtain_tokenizer(options).directory;
   std::unique_ptr<Tokenizer> tokenizer;

@@ -16,8 +16,8 @@
 // other. A unit is one run of bytes:
 //
 //   codes    of each lane of a warp its fragments of m16n8k16, 16 bytes of all lanes together
-//   scales   float16 or bfloat16 (Weight::scale), kFp8: float32, kMxFp4: ue8m0; [groups of the
-//            unit][16 rows]
+//   scales   float16 or bfloat16 (Weight::scale; on a CPU float32, too), kFp8: float32, kMxFp4:
+//            ue8m0; [groups of the unit][16 rows]
 //   zeros    a byte each, [groups of the unit][16 rows]; kInt4Zero only
 //
 // w13 of experts has eight gate rows, then the eight up rows of the same columns, in each tile: so
@@ -105,7 +105,9 @@ constexpr FragmentUnit fragment_unit(Format format, std::int64_t group) {
                                                     : 2};
 }
 constexpr FragmentUnit fragment_unit(const Weight& w) {
-  return fragment_unit(w.format, w.group);
+  FragmentUnit unit = fragment_unit(w.format, w.group);
+  if (unit.scale_bytes == 2 && w.scale == DType::kF32) unit.scale_bytes = 4;
+  return unit;
 }
 constexpr std::int64_t fragment_tiles(std::int64_t rows) {
   return (rows + kFragmentRows - 1) / kFragmentRows;

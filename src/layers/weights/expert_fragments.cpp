@@ -106,9 +106,7 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const std::optional<std::vector<Boxes>> boxes = rounds ? std::nullopt : find();
   if (!rounds && (!boxes || boxes->empty())) return false;
   const auto refuse = [&](std::string reason) {
-    block_.loader_->note_widened(
-        block_.sub("experts", static_cast<int>(shape_.own.experts.front())).path(names_.gate),
-        std::move(reason));
+    block_.loader_->note_widened({block_.path("experts.")}, std::move(reason));
     return false;
   };
   const std::int64_t width = shape_.own.columns.count, num_own = shape_.num_own();
@@ -132,7 +130,7 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
     }
   std::vector<StoredBox> all;
   for (const Boxes& own : *boxes) all.insert(all.end(), {own.gate, own.up, own.down});
-  const FragmentForm form = common_fragment_form(block_.loader_->source_, all);
+  const FragmentForm form = common_fragment_form(block_.loader_->source_, all, block_.device());
   if (!form.reason.empty()) return refuse(form.reason);
   if (form.order != nullptr) return refuse("columns of experts have an order of their own");
   w13 = take_experts(block_, form, num_own, 2 * width, shape_.hidden);

@@ -43,7 +43,8 @@ class ExpertFragmentsTest : public ::testing::Test {
     };
     std::vector<std::uint16_t> scales(static_cast<std::size_t>(groups * rows));
     for (std::uint16_t& scale : scales)
-      scale = std::bit_cast<std::uint16_t>(F16(static_cast<float>(random_() % 1000) * 0x1p-14f));
+      scale =
+          std::bit_cast<std::uint16_t>(F16(static_cast<float>(1 + random_() % 1000) * 0x1p-14f));
     writer_.add(name + ".qweight", "I32", {columns, rows / 8}, words(columns * rows / 8));
     writer_.add(name + ".qzeros", "I32", {groups, rows / 8}, words(groups * rows / 8));
     writer_.add(name + ".scales", "F16", {groups, rows}, scales);

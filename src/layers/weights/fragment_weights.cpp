@@ -88,16 +88,23 @@ std::optional<FragmentForm> FragmentWeights::form() const {
   } else {
     std::vector<StoredBox> boxes;
     for (const Part& part : parts_) boxes.push_back({part.stored, part.rows, columns_});
-    form = common_fragment_form(weights_.loader_->source_, boxes);
+    form = common_fragment_form(weights_.loader_->source_, boxes, weights_.device());
   }
   return form;
+}
+
+bool FragmentWeights::holds() const {
+  const std::optional<FragmentForm> form = this->form();
+  return form && form->reason.empty();
 }
 
 std::optional<ops::Weight> FragmentWeights::load() const {
   const std::optional<FragmentForm> form = this->form();
   if (!form) return {};
   if (!form->reason.empty()) {
-    weights_.loader_->note_widened(weights_.path(parts_.front().name), form->reason);
+    std::vector<std::string> names;
+    for (const Part& part : parts_) names.push_back(weights_.path(part.name));
+    weights_.loader_->note_widened(std::move(names), form->reason);
     return {};
   }
   ops::Weight w;

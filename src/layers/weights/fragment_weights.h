@@ -8,11 +8,12 @@
 //
 // - at most 4 bits, or 8 bits with the middle as zero point, or e4m3;
 // - groups of 32, 64 or a multiple of 128 columns, or of the row;
-// - scales that are all float16 or all bfloat16 numbers;
+// - scales that are all float16 or all bfloat16 numbers, on a GPU;
 // - one order of columns (GPTQ's act-order), whose columns lie group by group in the weight;
 // - a multiple of 16 rows, but for the last part, and of 8 columns.
 //
-// Otherwise the matrix is widened, and the log says why.
+// Otherwise the matrix is widened, and the log says why. A fused layer on a CPU has a weight for
+// each run of parts that have such a form (layers/linear.cpp).
 #pragma once
 
 #include <optional>
@@ -32,8 +33,10 @@ class FragmentWeights {
   FragmentWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                   Shard shard);
 
-  // Nothing: the matrix has another form. Error{kBadInput}: a scale is negative or no number.
+  // Nothing: the matrix has another form. Error{kBadInput}: a scale is not positive.
   std::optional<ops::Weight> load() const;
+  // Whether load() gives a weight. Errors likewise.
+  bool holds() const;
 
  private:
   // One part of the weight, and this rank's box of its tensor.

@@ -105,8 +105,8 @@ class FormOfBoxes {
     is_first_ = false;
   }
 
-  FragmentForm form() {
-    form_.scale = in_f16_ ? DType::kF16 : DType::kBF16;
+  FragmentForm form(Device device) {
+    form_.scale = in_f16_ ? DType::kF16 : in_bf16_ ? DType::kBF16 : DType::kF32;
     const bool are_integers = codes_ == Codes::kBytes || codes_ == Codes::kNibbles;
     form_.format = codes_ == Codes::kE4m3    ? Format::kFp8
                    : codes_ == Codes::kE2m1  ? Format::kMxFp4
@@ -114,7 +114,9 @@ class FormOfBoxes {
                    : has_zeros_              ? Format::kInt4Zero
                                              : Format::kInt4;
     if (form_.format == Format::kMxFp4) form_.group = ops::kMxGroup;
-    if (are_integers && !in_f16_ && !in_bf16_) refuse("scales have more than 16 bits");
+    if (are_integers && form_.scale == DType::kF32 && device.kind != DeviceKind::kCpu)
+      refuse("scales have more than 16 bits");
+    if (!are_integers) form_.scale = DType::kF16;  // of integers alone
     return form_;
   }
 
@@ -127,7 +129,7 @@ class FormOfBoxes {
   void read_scales(const StoredBox& box, const QuantCodes& head) {
     for (std::size_t i = 0; i < head.scales.size(); ++i) {
       const float scale = head.scales[i];
-      require(std::isfinite(scale) && scale >= 0,
+      require(std::isfinite(scale) && scale > 0,
               "the matrix {} ({}): a scale of row {} is {}; a positive number was expected, the "
               "checkpoint is damaged",
               box.matrix->info.name, box.matrix->format->name,
@@ -164,10 +166,11 @@ class FormOfBoxes {
 
 }  // namespace
 
-FragmentForm common_fragment_form(const WeightSource& source, std::span<const StoredBox> boxes) {
+FragmentForm common_fragment_form(const WeightSource& source, std::span<const StoredBox> boxes,
+                                  Device device) {
   FormOfBoxes common(source);
   for (const StoredBox& box : boxes) common.add(box);
-  return common.form();
+  return common.form(device);
 }
 
 QuantCodes empty_codes(const ops::Weight& w, std::int64_t rows) {
@@ -249,7 +252,7 @@ void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t fi
             scale = from.codes->scales[at];
             zero = from.codes->zeros[at];
           }
-          if (w.format == Format::kFp8) {
+          if (w.format == Format::kFp8 || form.scale_bytes == 4) {
             std::memcpy(to + form.scale_at(g, r), &scale, 4);
           } else if (w.format == Format::kMxFp4) {
             const int code = scale == 0 ? 0 : ops::mx_scale_code(scale);

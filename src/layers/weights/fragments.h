@@ -32,8 +32,10 @@ struct FragmentForm {
   std::string reason = {};
 };
 // All boxes are of integers, of e2m1, or of e4m3 (only integers have an order). Error{kBadInput}: a
-// scale is negative or no number.
-FragmentForm common_fragment_form(const WeightSource& source, std::span<const StoredBox> boxes);
+// scale is not positive.
+// `device`: integers have scales of 32 bits on a CPU alone.
+FragmentForm common_fragment_form(const WeightSource& source, std::span<const StoredBox> boxes,
+                                  Device device);
 
 // Codes without values for `rows` rows of w, in groups of w.group with zeros in the middle.
 QuantCodes empty_codes(const ops::Weight& w, std::int64_t rows);

@@ -78,7 +78,8 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
       down->info.shape != std::vector{shape_.experts, shape_.hidden, shape_.width})
     return false;
   const auto refuse = [&](std::string reason) {
-    block_.loader_->note_widened(block_.path(names_.gate_up), std::move(reason));
+    block_.loader_->note_widened({block_.path(names_.gate_up), block_.path(names_.down)},
+                                 std::move(reason));
     return false;
   };
   if (std::string reason = why_not(); !reason.empty()) return refuse(std::move(reason));
@@ -87,7 +88,7 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
     for (const AxisRange& rows : gate_up_rows()) boxes.push_back({up, rows, {0, shape_.hidden}, e});
     boxes.push_back({down, {0, shape_.hidden}, shape_.own.columns, e});
   }
-  const FragmentForm form = common_fragment_form(source, boxes);
+  const FragmentForm form = common_fragment_form(source, boxes, block_.device());
   if (!form.reason.empty()) return refuse(form.reason);
   if (form.order != nullptr) return refuse("columns of experts have an order of their own");
   take(form, w13, w2);
@@ -124,7 +125,8 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
 // Reads numbers and rounds them.
 bool StackedExperts::round(ops::Weight& w13, ops::Weight& w2) const {
   if (std::string reason = why_not(); !reason.empty()) {
-    block_.loader_->note_widened(block_.path(names_.gate_up), std::move(reason));
+    block_.loader_->note_widened({block_.path(names_.gate_up), block_.path(names_.down)},
+                                 std::move(reason));
     return false;
   }
   take(rounded_form(block_.numerics()), w13, w2);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -20,6 +21,26 @@ std::int64_t bytes_of_blocks(BlockType type, std::int64_t columns) {
 
 constexpr std::size_t kMaxNamesInMessage = 20;
 constexpr int kMaxPrefaultThreads = 2;  // threads
+// Tensors up to this size have memory while forms are planned: layers write tables to them.
+constexpr std::int64_t kPlannedBytes = 4 << 20;
+
+// "Q4_K", "AWQ of 4 bits in groups of 128".
+std::string describe_form(const WeightSource& source, const TensorInfo& info) {
+  if (info.blocks) return std::string(block_type_name(*info.blocks));
+  const QuantMatrix* matrix = source.find_fp8(info.name);
+  if (matrix == nullptr) matrix = source.find_integers(info.name);
+  std::string text(info.stored_as);
+  if (matrix == nullptr) return text;
+  if (matrix->bits > 0 && matrix->values->dtype != DType::kF8E4M3)
+    text += fmt::format(" of {} bits", matrix->bits);
+  if (matrix->index != nullptr) return text + " in groups of an order of their own";
+  if (matrix->block_columns < matrix->columns())
+    return text +
+           (matrix->block_rows == 1
+                ? fmt::format(" in groups of {}", matrix->block_columns)
+                : fmt::format(" in blocks of {} x {}", matrix->block_rows, matrix->block_columns));
+  return text + (matrix->block_rows == 1 ? " with a scale a row" : " with one scale");
+}
 
 std::string list_names(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kMaxNamesInMessage);
@@ -47,7 +68,9 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
 }
 
 Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread) {
-  const bool large = Tensor::dense(nullptr, dtype, shape).bytes() >= HugePageArena::kPageBytes;
+  const std::int64_t bytes = Tensor::dense(nullptr, dtype, shape).bytes();
+  if (only_plans_ && bytes > kPlannedBytes) return store_.reserve(dtype, shape);
+  const bool large = bytes >= HugePageArena::kPageBytes;
   if (prefaults_ && large && !huge_pages_) {
     huge_pages_ = HugePageArena::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1,
                                       static_cast<std::int64_t>(source_.total_bytes()));
@@ -101,18 +124,53 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
   }
 }
 
-void WeightLoader::note_widened(std::string name, std::string reason) {
-  if (num_widened_++ == 0) widened_ = std::move(name), widened_reason_ = std::move(reason);
+void WeightLoader::note_widened(std::vector<std::string> names, std::string reason) {
+  widened_.emplace_back(std::move(names), std::move(reason));
+}
+
+std::vector<MatrixForm> WeightLoader::forms() const {
+  // What is true of all matrices without a reason of their own.
+  const std::string common =
+      numerics_.quantization ? "--quantization rounds it to another form"
+      : numerics_.compute != DType::kBF16
+          ? fmt::format("the computation is {}", dtype_name(numerics_.compute))
+      : !numerics_.keep_blocks && !numerics_.keep_fp8 && !numerics_.int_fragments
+          ? "--quantization none computes plain numbers"
+          : "its layer computes plain numbers";
+  std::vector<MatrixForm> forms;
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (const WeightTask& task : tasks_) {
+    const TensorInfo* info = source_.find(task.name);
+    if (info == nullptr || (!info->blocks && info->stored_as.empty())) continue;
+    const auto [place, is_new] = places.emplace(task.name, forms.size());
+    if (is_new) forms.push_back({.name = task.name, .stored = describe_form(source_, *info)});
+    // Codes are read as they are.
+    if (task.as_blocks || task.read || task.dtype == DType::kF8E4M3) continue;
+    std::string& because = forms[place->second].widened_because;
+    because = common;
+    for (const auto& [names, reason] : widened_)
+      if (std::ranges::any_of(names, [&](const auto& name) { return task.name.starts_with(name); }))
+        because = reason;
+  }
+  return forms;
 }
 
 std::vector<std::string> WeightLoader::finish(
     const std::function<bool(std::string_view)>& is_known_extra) {
   require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}",
           missing_.size(), missing_.size() == 1 ? "" : "s", list_names(missing_));
-  if (num_widened_ > 0)
-    log_warning("{} quantised matri{} widened to {}, among them {}: {}", num_widened_,
-                num_widened_ == 1 ? "x is" : "ces are", dtype_name(numerics_.compute), widened_,
-                widened_reason_);
+  const std::vector<MatrixForm> forms =
+      ranks_.rank == 0 ? this->forms() : std::vector<MatrixForm>{};
+  if (const std::string stored = computed_as_stored(forms); !stored.empty())
+    log_info("computed as stored: {}", stored);
+  if (const std::string widened = widened_when_read(forms); !widened.empty()) {
+    const std::string text =
+        fmt::format("widened to {} when it is read: {}", dtype_name(numerics_.compute), widened);
+    if (widened_.empty())
+      log_info("{}", text);
+    else
+      log_warning("{}", text);
+  }
 
   // Tensors differ in size by orders of magnitude, so workers take them one by one instead of in
   // equal ranges.

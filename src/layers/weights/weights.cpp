@@ -1,10 +1,12 @@
 #include "layers/weights/weights.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "checkpoint/tensors/quantized_blocks.h"
-#include "kernels/types/super_formats.h"
+#include "layers/weights/block_formats.h"
 #include "layers/weights/fp8_weights.h"
 #include "layers/weights/fragment_weights.h"
 #include "ops/packing.h"
@@ -19,30 +21,6 @@ std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSourc
                                        std::string_view name) {
   const TensorInfo* info = source.find(weights.path(name));
   return info == nullptr ? std::nullopt : info->blocks;
-}
-
-// The format that holds the same values; none where blocks are widened.
-std::optional<ops::Format> format_of_blocks(BlockType blocks) {
-  switch (blocks) {
-    case BlockType::kQ8_0:
-      return ops::Format::kInt8;
-    case BlockType::kQ4_0:
-      return ops::Format::kInt4;
-    case BlockType::kQ4_1:
-      return ops::Format::kInt4Min;
-    case BlockType::kQ2K:
-      return ops::kQ2K;
-    case BlockType::kQ3K:
-      return ops::kQ3K;
-    case BlockType::kQ4K:
-      return ops::kQ4K;
-    case BlockType::kQ5K:
-      return ops::kQ5K;
-    case BlockType::kQ6K:
-      return ops::kQ6K;
-    default:
-      return std::nullopt;
-  }
 }
 
 template <class T>
@@ -81,6 +59,20 @@ Tensor WeightStore::take(const std::shared_ptr<HugePageArena>& memory, DType dty
   place.data = memory->take(place.bytes());
   bytes_ += place.bytes();
   huge_pages_ = memory;
+  return place;
+}
+
+Tensor WeightStore::reserve(DType dtype, std::initializer_list<std::int64_t> shape) {
+  Tensor place = Tensor::dense(nullptr, dtype, shape, device_);
+  if (place.bytes() > reserved_bytes_) {
+    const auto bytes = static_cast<std::size_t>(place.bytes());
+    void* at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+      fail(ErrorKind::kNoResources, "the system refused {} addresses", place.bytes());
+    reserved_.emplace_back(at, [bytes](void* begin) { munmap(begin, bytes); });
+    reserved_bytes_ = place.bytes();
+  }
+  place.data = reserved_.back().get();
   return place;
 }
 
@@ -210,8 +202,13 @@ ops::Weight Weights::form(const std::vector<std::string>& full_names, DType dtyp
         std::all_of(full_names.begin(), full_names.end(), [&](const std::string& name) {
           return stored_blocks(*this, loader_->source_, name) == first;
         });
-    if (first && alike && format_of_blocks(*first))
-      return ops::weight_form(ctx, *format_of_blocks(*first), numerics().gemm(), kBlockValues);
+    if (first && alike)
+      return ops::weight_form(ctx, format_of_blocks(*first), numerics().gemm(), kBlockValues);
+    if (!alike) {
+      std::vector<std::string> paths;
+      for (const std::string& name : full_names) paths.push_back(path(name));
+      loader_->note_widened(std::move(paths), "parts that lie together differ in type");
+    }
   }
   return ops::weight_form(ctx, ops::format_of(dtype), numerics().gemm(), 0);
 }

@@ -31,6 +31,7 @@
 #include "experts/expert_map.h"
 #include "kernels/types/weight.h"
 #include "layers/weights/expert_layer.h"
+#include "layers/weights/matrix_forms.h"
 #include "layers/weights/numerics.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
@@ -46,11 +47,15 @@ class WeightStore {
   // Allocates from `memory`, which the store keeps alive.
   Tensor take(const std::shared_ptr<HugePageArena>& memory, DType dtype,
               std::initializer_list<std::int64_t> shape);
+  // Addresses without memory, which nothing reads or writes. They may be those of other tensors.
+  Tensor reserve(DType dtype, std::initializer_list<std::int64_t> shape);
   std::int64_t bytes() const { return bytes_; }
 
  private:
   Device device_;
   std::vector<Buffer> buffers_;
+  std::vector<std::shared_ptr<void>> reserved_;
+  std::int64_t reserved_bytes_ = 0;  // of the last
   std::shared_ptr<const HugePageArena> huge_pages_;
   std::int64_t bytes_ = 0;
 };
@@ -246,6 +251,11 @@ class WeightLoader {
   // does not know.
   std::vector<std::string> finish(const std::function<bool(std::string_view)>& is_known_extra);
   WeightStore take_store() { return std::move(store_); }
+  // From now on large tensors have addresses without memory, so finish() must not be called:
+  // for forms().
+  void only_plan() { only_plans_ = true; }
+  // The form of each quantised matrix that the layers asked for; before finish().
+  std::vector<MatrixForm> forms() const;
   Device device() const { return ctx_.device; }
   // Experts are dealt over `groups` groups of ranks (ExpertShare), which divide the ranks.
   // `maps`: by these, layer by layer.
@@ -277,8 +287,8 @@ class WeightLoader {
   friend class Fp8Weights;
   friend class FragmentWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
-  // finish() says it once for all matrices.
-  void note_widened(std::string name, std::string reason);
+  // Matrices whose names begin so are widened, which finish() says.
+  void note_widened(std::vector<std::string> names, std::string reason);
   // Memory on the nodes of the workers that multiply with the tensor.
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread);
 
@@ -299,9 +309,9 @@ class WeightLoader {
   // Numbers that tasks fill on the host, and their place on the device.
   std::vector<std::pair<Tensor, std::shared_ptr<std::vector<float>>>> images_;
   std::vector<std::string> missing_;
-  // Quantised matrices that are widened: the first one, its reason, and their number.
-  std::string widened_, widened_reason_;
-  int num_widened_ = 0;
+  // Beginnings of the names of quantised matrices that are widened, with the reason.
+  std::vector<std::pair<std::vector<std::string>, std::string>> widened_;
+  bool only_plans_ = false;
   std::vector<std::pair<std::string, std::string>> renames_;
   std::set<std::string, std::less<>> used_;
   std::vector<std::string> left_out_;  // beginnings of names

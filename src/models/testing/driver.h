@@ -17,6 +17,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/load_config.h"
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
 #include "models/registry.h"
@@ -62,8 +64,11 @@ class TestDriver {
  public:
   TestDriver(const std::string& directory, const DriverOptions& options)
       : pool_(options.threads),
-        config_(parse_model_config(*read_text_beneath(directory, options.config_file, 1 << 20),
-                                   options.config_file)),
+        config_(
+            is_gguf_path(directory)
+                ? load_model_config(directory)
+                : parse_model_config(*read_text_beneath(directory, options.config_file, 1 << 20),
+                                     options.config_file)),
         source_(WeightSource::checkpoint(directory, {.quantization = config_.quantization})),
         model_options_{.numerics = options.numerics,
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,

@@ -4,6 +4,7 @@
 
 #include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
+#include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/testing/support.h"
 
@@ -121,6 +122,34 @@ void expect_definition(Format format, CpuIsa isa) {
           EXPECT_NEAR(get(out, {t, n}), wanted[n], bound[n]) << t << ", " << n;
       }
     }
+}
+
+// Linear layers with these numbers, against sums in float64 of their exact values. A lane of a
+// group has at most 8 terms, and is added to those of at most 8 groups before, and then 16 lanes
+// are added: 32 roundings; the scale rounds the value once where it is no power of two.
+TEST(ExpertFragments, LinearLayersAreTheDefinition) {
+  constexpr std::int64_t kTokens = 5, kRows = 44, kColumns = 264;
+  for (const CpuIsa isa : kCpuIsas) {
+    if (isa > detect_cpu_isa()) continue;
+    Machine machine(isa);
+    for (const Format format : {Format::kFp8, Format::kMxFp4}) {
+      const Stack stack(format, 1, kRows, kColumns, 17);
+      Owned x(DType::kBF16, {kTokens, kColumns}), out(DType::kF32, {kTokens, kRows}, 8);
+      fill(x, 8);
+      linear(machine.ctx, x, stack.w, {}, out);
+      EXPECT_TRUE(gaps_untouched(out));
+      for (std::int64_t t = 0; t < kTokens; ++t)
+        for (std::int64_t n = 0; n < kRows; ++n) {
+          double sum = 0, magnitude = 0;
+          for (std::int64_t k = 0; k < kColumns; ++k) {
+            const double term = get(x, {t, k}) * stack.at(0, n, k);
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          EXPECT_NEAR(get(out, {t, n}), sum, 33 * kEps * magnitude) << t << ", " << n;
+        }
+    }
+  }
 }
 
 TEST(ExpertFragments, AreTheDefinition) {

@@ -116,7 +116,11 @@ struct IntMatrix {
     return std::ldexp(static_cast<double>(64 + (n * 7 + g * 13) % 64), -12);
   }
   void put_scale(std::uint8_t* to, std::int64_t n, std::int64_t g) const {
-    const auto value = static_cast<float>(scale(n, g));  // exact in both types
+    const auto value = static_cast<float>(scale(n, g));  // exact in all types
+    if (w.scale == DType::kF32) {
+      std::memcpy(to, &value, 4);
+      return;
+    }
     const auto bits = w.scale == DType::kBF16 ? std::bit_cast<std::uint16_t>(BF16(value))
                                               : std::bit_cast<std::uint16_t>(F16(value));
     std::memcpy(to, &bits, 2);
@@ -150,7 +154,7 @@ TEST(IntFragments, LinearIsTheDefinition) {
     Machine machine(isa);
     for (const Format format : kFormats)
       for (const std::int64_t group : {32, 64, 128})
-        for (const DType scale : {DType::kF16, DType::kBF16})
+        for (const DType scale : {DType::kF16, DType::kBF16, DType::kF32})
           for (const auto& [out_rows, columns] :
                {std::pair<std::int64_t, std::int64_t>{37, 200}, {16, 128}, {48, 1032}}) {
             const bool reordered = scale == DType::kBF16;

@@ -1,5 +1,4 @@
-// Super-blocks of GGUF files (K-quants) against a reference in plain loops: the same bits on every
-// instruction set.
+// Blocks of GGUF files against a reference in plain loops: the same bits on every instruction set.
 #include <bit>
 #include <cmath>
 
@@ -14,10 +13,9 @@
 namespace sluice::ops {
 namespace {
 
+using testing::kBlockKinds;
 using testing::ModelRow;
 using testing::SuperBlockMatrix;
-
-const std::vector<Format> kFormats = {kQ2K, kQ3K, kQ4K, kQ5K, kQ6K};
 
 struct Packed {
   Packed(const Context& ctx, SuperBlockMatrix& model)
@@ -55,10 +53,11 @@ void run(Context& ctx, const Weight& w, const Tensor& x, const Tensor& bias, con
 }
 
 TEST(SuperBlocks, ProductsAndValuesAreThoseOfTheModel) {
-  for (const Format format : kFormats)
+  for (const auto& [format, name] : kBlockKinds)
     for (const auto& [rows, columns] :
-         std::vector<std::pair<int, int>>{{1, 256}, {16, 512}, {37, 256}, {130, 1280}}) {
-      SCOPED_TRACE(fmt::format("format {} [{}, {}]", static_cast<int>(format), rows, columns));
+         std::vector<std::pair<int, int>>{{1, 256}, {16, 512}, {37, 256}, {130, 1280}, {50, 96}}) {
+      if (columns % super_columns(format) != 0) continue;
+      SCOPED_TRACE(fmt::format("{} [{}, {}]", name, rows, columns));
       SuperBlockMatrix model =
           SuperBlockMatrix::random(format, rows, columns, 5u + static_cast<unsigned>(rows));
       Owned x(DType::kF32, {11, columns}, 3), bias(DType::kF16, {rows});
@@ -94,10 +93,11 @@ TEST(SuperBlocks, ProductsAndValuesAreThoseOfTheModel) {
 // - x is rounded to e q, with |x - e q| <= e / 2 (and 2^-23 of x from the two divisions);
 // - float32: each of the 8 fused steps of S and the 8 or 16 of T rounds once, e Q once, and each of
 //   the two steps of acc once. An element has at most 16 + 1 + 2 columns / 256 such roundings of
-//   terms whose magnitudes sum to A = sum of |e q| (|d s (u - offset)| + |d_min m|).
+//   terms whose magnitudes sum to A = sum of |e q| (|d s (u - offset)| + |d_min m|). Blocks of 32
+//   have 1 + 2 columns / 32 of them, with 1 for s and m for d_min m.
 TEST(SuperBlocks, ProductsAreWithinTheBoundOfTheirArithmetic) {
   constexpr std::int64_t kRows = 64, kColumns = 2048;
-  for (const Format format : kFormats) {
+  for (const auto& [format, name] : kBlockKinds) {
     SuperBlockMatrix model = SuperBlockMatrix::random(format, kRows, kColumns, 77);
     Owned x(DType::kF32, {1, kColumns});
     fill(x, 21);
@@ -110,19 +110,21 @@ TEST(SuperBlocks, ProductsAreWithinTheBoundOfTheirArithmetic) {
       for (std::int64_t n = 0; n < kRows; ++n) {
         double exact = 0, of_rows = 0, magnitude = 0;
         for (std::int64_t k = 0; k < kColumns; ++k) {
-          const double e = row.scales[static_cast<std::size_t>(k / 32)], w = model.value(n, k);
+          const double e = row.scales[static_cast<std::size_t>(k / 32)];
+          const double scaled = static_cast<double>(model.d(n, k)) * model.scale(n, k) *
+                                model.integer(n, k),
+                       lowered = static_cast<double>(model.d_min(n, k)) *
+                                 (model.has_minima() ? model.minimum(n, k) : 0),
+                       w = scaled - lowered + model.addend(n, k);
           exact += w * values[k];
           of_rows += std::abs(w) * (e / 2 + std::abs(values[k]) * 0x1p-22);
           magnitude += std::abs(e * row.q[static_cast<std::size_t>(k)]) *
-                       (std::abs(static_cast<double>(model.d(n, k)) * model.scale(n, k) *
-                                 (model.level(n, k) - model.offset())) +
-                        std::abs(static_cast<double>(model.d_min(n, k)) *
-                                 (model.has_minima() ? model.minimum(n, k) : 0)));
+                       (std::abs(scaled) + std::abs(lowered) + std::abs(model.addend(n, k)));
         }
-        const double roundings = 17 + 2 * kColumns / 256;
+        const double roundings = 17 + 2 * kColumns / model.block_columns();
         EXPECT_LE(std::abs(out.data<float>()[n] - exact),
                   of_rows + roundings * 0x1p-24 * 1.01 * magnitude)
-            << "format " << static_cast<int>(format) << ", column " << n;
+            << name << ", column " << n;
       }
     });
   }
@@ -136,7 +138,7 @@ TEST(SuperBlocks, LargestProductsAreExact) {
   for (std::int64_t m = 0; m < kTokens; ++m)
     for (std::int64_t k = 0; k < kColumns; ++k)
       put(x, {m, k}, m == 0 || (m == 1 && k % 2 == 0) || (m > 1 && k / 2 % 2 == 0) ? 3 : -3);
-  for (const Format format : kFormats)
+  for (const auto& [format, name] : kBlockKinds)
     for (const std::uint8_t byte : {0xFF, 0x00, 0x80, 0x7F}) {
       SuperBlockMatrix model(format, kRows, kColumns);
       std::fill(model.bytes.begin(), model.bytes.end(), byte);
@@ -153,17 +155,17 @@ TEST(SuperBlocks, LargestProductsAreExact) {
           run(ctx, packed.w, x->rows(0, m), {}, out);
           for (std::int64_t i = 0; i < m; ++i)
             for (std::int64_t n = 0; n < kRows; ++n)
-              expect_bits(out.data<float>()[i * kRows + n],
-                          model.product(&x.data<float>()[i * kColumns], n),
-                          fmt::format("format {}, byte {}, {} of {} rows, column {}",
-                                      static_cast<int>(format), byte, i, m, n));
+              expect_bits(
+                  out.data<float>()[i * kRows + n],
+                  model.product(&x.data<float>()[i * kColumns], n),
+                  fmt::format("{}, byte {}, {} of {} rows, column {}", name, byte, i, m, n));
         }
       });
     }
 }
 
 TEST(SuperBlocks, NotFiniteRowsGiveNaN) {
-  for (const Format format : kFormats) {
+  for (const auto& [format, name] : kBlockKinds) {
     SuperBlockMatrix model = SuperBlockMatrix::random(format, 16, 256, 3);
     Owned x(DType::kF32, {1, 256});
     fill(x, 4);

@@ -20,9 +20,16 @@ namespace sluice::cpu {
 namespace {
 
 struct Avx512Super : Avx512SuperLanes {
+  static constexpr int kWideOffset = 0;
+
   // Weights are below 64, so two products fit 16 bits.
   static I dot(I sum, I w, I x) {
     return add32(sum, madd(_mm512_maddubs_epi16(w, x), spread_int(0x00010001)));
+  }
+  // Magnitudes are at most 127, so two products fit 16 bits.
+  static I dot_wide(I sum, I w, I x) {
+    const I signed_x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), spread_int(0), x);
+    return dot(sum, _mm512_maskz_abs_epi8(~__mmask64{0}, w), signed_x);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm/super_tiles.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -10,21 +11,27 @@ namespace sluice::cpu {
 namespace {
 
 SuperKind kind_of(Format format) {
-  check(is_super(format), "format {} has no super-blocks", static_cast<int>(format));
+  check(is_super(format), "format {} has no blocks", static_cast<int>(format));
+  if (format == Format::kMxFp4) return SuperKind::kMxFp4;
   return static_cast<SuperKind>(static_cast<int>(format) - ops::kFirstSuperFormat);
 }
 
 SuperLayout layout_of(const Weight& w) {
-  check(w.group == SuperLayout::kGroup && w.columns % SuperLayout::kColumns == 0,
-        "super-blocks have groups of 32 columns and 256 columns, not {} and {}", w.group,
+  const SuperKind kind = kind_of(w.format);
+  const std::int64_t columns = super_traits(kind).columns();
+  check(w.group == SuperLayout::kGroup && w.columns % columns == 0,
+        "blocks have groups of 32 columns and {} columns, not {} and {}", columns, w.group,
         w.columns);
-  return SuperLayout(kind_of(w.format), w.rows, w.columns);
+  return SuperLayout(kind, w.rows, w.columns);
 }
 
-// The numbers of a super-block.
+constexpr int kMaxColumns = 256;
+
+// The numbers of a block.
 struct Values {
-  std::uint16_t d = 0, d_min = 0;  // bits of float16
-  std::uint8_t u[SuperLayout::kColumns] = {};
+  // Bits of float16, or (kMxFp4) a byte; d_min is m where there are no groups.
+  std::uint16_t d = 0, d_min = 0;
+  std::uint8_t u[kMaxColumns] = {};
   // By half of a group, or by group; with a sign in two's complement.
   std::uint8_t scale[16] = {}, minimum[16] = {};
 };
@@ -53,7 +60,15 @@ void read_nibbles(const std::uint8_t* q, Values& out) {
   for (int i = 0; i < 256; ++i) out.u[i] = q[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
 }
 
-// Source of the places of fields: ggml, `block_q*_K` of ggml-common.h.
+// The low nibbles of 16 bytes are columns 0 to 15.
+void read_group(const std::uint8_t* q, std::uint8_t* u) {
+  for (int i = 0; i < 16; ++i) {
+    u[i] = q[i] & 15;
+    u[16 + i] = q[i] >> 4;
+  }
+}
+
+// Source of the places of fields: ggml, `block_q*` of ggml-common.h.
 void read_block(SuperKind kind, const std::uint8_t* b, Values& out) {
   switch (kind) {
     case SuperKind::kQ2K:
@@ -100,6 +115,35 @@ void read_block(SuperKind kind, const std::uint8_t* b, Values& out) {
       std::memcpy(out.scale, b + 192, 16);
       out.d = half_at(b + 208);
       return;
+    case SuperKind::kIQ4XS: {
+      const std::uint16_t high = half_at(b + 2);
+      out.d = half_at(b);
+      for (int g = 0; g < 8; ++g) {
+        const int low = b[4 + g / 2] >> (g % 2 * 4) & 15;
+        out.scale[g] = static_cast<std::uint8_t>((low | (high >> 2 * g & 3) << 4) - 32);
+        read_group(b + 8 + g * 16, out.u + g * 32);
+      }
+      return;
+    }
+    case SuperKind::kQ50:
+    case SuperKind::kQ51: {
+      out.d = half_at(b);
+      b += 2;
+      if (kind == SuperKind::kQ51) {
+        out.d_min = half_at(b);
+        b += 2;
+      }
+      read_group(b + 4, out.u);
+      for (int i = 0; i < 32; ++i)
+        out.u[i] |= static_cast<std::uint8_t>((b[i / 8] >> i % 8 & 1) << 4);
+      return;
+    }
+    case SuperKind::kIQ4NL:
+      out.d = half_at(b);
+      return read_group(b + 2, out.u);
+    case SuperKind::kMxFp4:
+      out.d = b[0];
+      return read_group(b + 1, out.u);
   }
 }
 
@@ -141,10 +185,13 @@ void put(const SuperLayout& layout, const Place& place, const Values& values) {
   const SuperTraits& traits = layout.traits;
   const std::int64_t halves = SuperLayout::half_bytes(place.width),
                      scales = SuperLayout::scale_bytes(place.width);
-  std::memcpy(place.block + place.beside * 32 + place.lane * 2, &values.d, 2);
+  if (traits.power_of_two)
+    place.block[place.beside * 16 + place.lane] = static_cast<std::byte>(values.d);
+  else
+    std::memcpy(place.block + place.beside * 32 + place.lane * 2, &values.d, 2);
   if (traits.minima)
     std::memcpy(place.block + halves + place.beside * 32 + place.lane * 2, &values.d_min, 2);
-  for (int g = 0; g < SuperLayout::kGroups; ++g) {
+  for (int g = 0; g < traits.groups; ++g) {
     std::byte* group =
         place.block + layout.head_bytes(place.width) + g * layout.group_bytes(place.width);
     std::byte* own = group + place.beside * 16 + place.lane;
@@ -153,7 +200,7 @@ void put(const SuperLayout& layout, const Place& place, const Values& values) {
       own[h * scales] = static_cast<std::byte>(
           traits.packed_minima ? values.scale[at] | values.minimum[at] << 4 : values.scale[at]);
     }
-    if (traits.minima && !traits.packed_minima)
+    if (traits.halves > 0 && traits.minima && !traits.packed_minima)
       own[layout.minima_at(place.width)] = static_cast<std::byte>(values.minimum[g]);
     std::byte* lines = group + layout.lines_at(place.width) +
                        place.beside * SuperLayout::kLineBytes + place.lane * 4;
@@ -171,11 +218,14 @@ void get(const SuperLayout& layout, const Place& place, Values& values) {
   const SuperTraits& traits = layout.traits;
   const std::int64_t halves = SuperLayout::half_bytes(place.width),
                      scales = SuperLayout::scale_bytes(place.width);
-  std::memcpy(&values.d, place.block + place.beside * 32 + place.lane * 2, 2);
+  if (traits.power_of_two)
+    values.d = static_cast<std::uint8_t>(place.block[place.beside * 16 + place.lane]);
+  else
+    std::memcpy(&values.d, place.block + place.beside * 32 + place.lane * 2, 2);
   if (traits.minima)
     std::memcpy(&values.d_min, place.block + halves + place.beside * 32 + place.lane * 2, 2);
   std::memset(values.u, 0, sizeof values.u);
-  for (int g = 0; g < SuperLayout::kGroups; ++g) {
+  for (int g = 0; g < traits.groups; ++g) {
     const std::byte* group =
         place.block + layout.head_bytes(place.width) + g * layout.group_bytes(place.width);
     const std::byte* own = group + place.beside * 16 + place.lane;
@@ -185,7 +235,7 @@ void get(const SuperLayout& layout, const Place& place, Values& values) {
       values.scale[at] = traits.packed_minima ? byte & 15 : byte;
       values.minimum[at] = byte >> 4;
     }
-    if (traits.minima && !traits.packed_minima)
+    if (traits.halves > 0 && traits.minima && !traits.packed_minima)
       values.minimum[g] = static_cast<std::uint8_t>(own[layout.minima_at(place.width)]);
     const std::byte* lines = group + layout.lines_at(place.width) +
                              place.beside * SuperLayout::kLineBytes + place.lane * 4;
@@ -225,17 +275,16 @@ std::int64_t matrix_bytes(const Weight& w) {
 }
 
 std::int64_t block_row_bytes(const Weight& w) {
-  return w.columns / SuperLayout::kColumns * super_traits(kind_of(w.format)).file_bytes;
+  const SuperTraits traits = super_traits(kind_of(w.format));
+  return w.columns / traits.columns() * traits.file_bytes;
 }
 
 void pack(const Tensor& from, const Weight& w, std::int64_t index, std::int64_t first) {
-  check(from.dtype == DType::kU8, "super-blocks are packed from a file's, not from {}",
-        from.describe());
+  check(from.dtype == DType::kU8, "blocks are packed from a file's, not from {}", from.describe());
   const SuperLayout layout = layout_of(w);
   const SuperKind kind = kind_of(w.format);
   const std::int64_t n = from.dim(0), bytes = layout.traits.file_bytes;
-  // Super-block by super-block over the rows of one tile: the lines are written while they are in
-  // the cache.
+  // Block by block over the rows of one tile: the lines are written while they are in the cache.
   for (std::int64_t begin = 0; begin < n;) {
     const std::int64_t end = std::min(
         n, ((first + begin) / SuperLayout::kTileRows + 1) * SuperLayout::kTileRows - first);
@@ -264,20 +313,27 @@ void read_row(const Weight& w, std::int64_t row, float* out) {
   for (std::int64_t b = 0; b < layout.blocks; ++b) {
     Values values;
     get(layout, place_of(w, layout, 0, row, b), values);
-    const float d = widened(values.d), d_min = widened(values.d_min);
-    for (int i = 0; i < SuperLayout::kColumns; ++i) {
+    const float d = traits.power_of_two ? std::ldexp(1.0f, values.d - 128) : widened(values.d),
+                d_min = widened(values.d_min);
+    for (int i = 0; i < traits.columns(); ++i) {
+      const auto level = static_cast<float>(traits.value(values.u[i]));
+      if (traits.halves == 0) {
+        *out++ = traits.minima ? d * level + d_min : d * level;
+        continue;
+      }
       const int at = i / (32 / traits.halves);
       const int scale =
           traits.minima ? values.scale[at] : static_cast<std::int8_t>(values.scale[at]);
-      const float product =
-          d * static_cast<float>(scale) * static_cast<float>(values.u[i] - traits.offset);
+      const float product = d * static_cast<float>(scale) * level;
       *out++ = traits.minima ? product - d_min * static_cast<float>(values.minimum[at]) : product;
     }
   }
 }
 
-std::array<TileKernels, 5> rows(const SuperProducts& products) {
-  std::array<TileKernels, 5> out;
+using Rows = std::array<TileKernels, kNumSuperKinds>;
+
+Rows rows(const SuperProducts& products) {
+  Rows out;
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = {.input = DType::kU8,
               .tiles_at_once = SuperLayout::kPanelTiles,

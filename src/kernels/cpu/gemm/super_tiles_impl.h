@@ -1,15 +1,17 @@
-// GEMM with weights in super-blocks (super_layout.h) over lanes D. Included by super_*.cpp inside
+// GEMM with weights in GGUF's blocks (super_layout.h) over lanes D. Included by super_*.cpp inside
 // their target pragma, after streams.h.
 //
 // D has vectors F of kLanes floats and I of kLanes 32-bit integers. dot() adds four terms of
-// unsigned times signed bytes to every integer, exactly.
+// unsigned times signed bytes to every integer, exactly, if the unsigned ones are below 64. For
+// tables with larger values there is dot_wide(), whose weights are signed, or (kWideOffset is 128)
+// unsigned with that offset.
 //
 // Per group of 32 columns:
 // 1. start values of the integer sums, from the sums of x,
 // 2. the dot products of all lines, whose bits become bytes,
-// 3. the sums times their scales, exact, added to the super-block's float32 sums.
-// After eight groups the sums are multiplied with d and d_min. One row of x waits for memory, so
-// each line is prefetched in the order of memory; more rows share the bytes that were made.
+// 3. the sums times their scales, exact, added to the block's float32 sums.
+// After its groups a block's sums are multiplied with d and d_min. One row of x waits for memory,
+// so each line is prefetched in the order of memory; more rows share the bytes that were made.
 #pragma once
 
 namespace sluice::cpu {
@@ -18,7 +20,7 @@ namespace {
 // One call of the inner kernel: some rows of x and some neighbouring tiles of one panel.
 struct SuperPart {
   const std::byte* const* x = nullptr;
-  const std::byte* block = nullptr;  // super-block 0 of the panel
+  const std::byte* block = nullptr;  // block 0 of the panel
   std::int64_t width = 0;            // tiles of the panel
   std::int64_t beside = 0;           // first tile in it
   int last_lanes = 16;               // existing rows of the last tile
@@ -49,7 +51,34 @@ struct SuperLanes : D {
   [[gnu::always_inline]] static I bits(I x, std::int32_t mask) {
     return left<kBits>(x) & D::spread_int(mask);
   }
+  // 2^(s - 128) of bytes s, of which the lowest two are subnormal.
+  [[gnu::always_inline]] static typename D::F powers(const std::byte* bytes) {
+    const Words s = (Words)D::spread_bytes(bytes);
+    const Words normal = (s + (Words)(s > 0)) << 23, two = (Words)(s == 1) & 0x00400000,
+                one = (Words)(s == 0) & 0x00200000;
+    return (typename D::F)(((Words)(s > 1) & normal) | two | one);
+  }
 };
+
+constexpr bool is_wide(const SuperTraits& traits) {
+  return traits.table == kIQ4Table;
+}
+// Subtracted from the bytes of weights.
+template <class D>
+constexpr int offset_of(const SuperTraits& traits) {
+  return is_wide(traits) ? D::kWideOffset : traits.offset;
+}
+// The bytes of a table's values.
+struct SuperTable {
+  std::uint8_t bytes[16] = {};
+};
+template <class D>
+constexpr SuperTable table_of(const SuperTraits& traits) {
+  SuperTable table;
+  for (int i = 0; i < 16; ++i)
+    table.bytes[i] = static_cast<std::uint8_t>(traits.table[i] + offset_of<D>(traits));
+  return table;
+}
 
 // The bytes of weights in low line kLine: those of its field kField. `high` are the high lines.
 template <class D, SuperKind kKind, int kLine, int kField>
@@ -75,7 +104,9 @@ template <class D, SuperKind kKind, class Ahead, int MR, int NT>
 void super_part(const SuperPart& a, const SuperLayout& layout) {
   constexpr SuperTraits kTraits = super_traits(kKind);
   constexpr int kLanes = D::kLanes, kVectors = 16 / kLanes, kAll = NT * kVectors;
-  constexpr int kHalves = kTraits.halves, kHigh = kTraits.high_lines;
+  // Integer sums of a group.
+  constexpr int kHalves = kTraits.halves == 2 ? 2 : 1, kHigh = kTraits.high_lines;
+  constexpr bool kScaled = kTraits.halves > 0, kIsTable = kTraits.table != nullptr;
   using F = typename D::F;
   using I = typename D::I;
   F acc[MR][kAll];
@@ -89,6 +120,11 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
   const auto fetch = [&](const std::byte* at) __attribute__((always_inline)) {
     if constexpr (MR == 1) fetch_ahead<Ahead::kNear, Ahead::kFar>(at);
   };
+  [[maybe_unused]] I table{};
+  if constexpr (kIsTable) {
+    static constexpr SuperTable kTable = table_of<D>(kTraits);
+    table = D::spread_table(kTable.bytes);
+  }
   const std::byte* block = a.block;
   for (std::int64_t b = 0; b < layout.blocks; ++b, block += layout.block_bytes(width)) {
     F scaled[MR][kAll], lowered[MR][kAll];
@@ -96,13 +132,13 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
     for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 8
       for (int v = 0; v < kAll; ++v) scaled[m][v] = lowered[m][v] = D::zero();
-    const std::byte* halves = block + a.beside * 32;
-    for (int i = 0; i < (NT + 1) / 2 * (kTraits.minima ? 2 : 1); ++i) fetch(block + i * 64);
+    const std::byte* halves = block + a.beside * (kTraits.power_of_two ? 16 : 32);
+    for (std::int64_t at = 0; at < layout.head_bytes(width); at += 64) fetch(block + at);
     const std::byte* group = block + layout.head_bytes(width);
-    for (int g = 0; g < SuperLayout::kGroups; ++g, group += group_step) {
+    for (int g = 0; g < kTraits.groups; ++g, group += group_step) {
       const std::byte* scales = group + a.beside * 16;
       const std::byte* lines = group + layout.lines_at(width) + a.beside * SuperLayout::kLineBytes;
-      const std::int64_t column = b * SuperLayout::kColumns + g * SuperLayout::kGroup;
+      const std::int64_t column = b * kTraits.columns() + g * SuperLayout::kGroup;
       const std::byte* info[MR];
       for (std::int64_t at = 0; at < layout.lines_at(width); at += 64) fetch(group + at);
       // 1. Of each half of the columns where these have their own scales.
@@ -110,13 +146,16 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
         info[m] = a.x[m] + layout.x_group_at() +
-                  (b * SuperLayout::kGroups + g) * static_cast<std::int64_t>(sizeof(SuperGroup));
+                  (b * kTraits.groups + g) * static_cast<std::int64_t>(sizeof(SuperGroup));
 #pragma GCC unroll 2
         for (int h = 0; h < kHalves; ++h) {
           std::int32_t first = 0;
-          if constexpr (kTraits.offset != 0)
-            first =
-                -kTraits.offset * member_at<std::int32_t>(info[m], offsetof(SuperGroup, sum), h);
+          if constexpr (offset_of<D>(kTraits) != 0) {
+            first = member_at<std::int32_t>(info[m], offsetof(SuperGroup, sum), h);
+            if constexpr (kHalves == 1)
+              first += member_at<std::int32_t>(info[m], offsetof(SuperGroup, sum), 1);
+            first *= -offset_of<D>(kTraits);
+          }
           const I start = D::spread_int(first);
 #pragma GCC unroll 8
           for (int v = 0; v < kAll; ++v) sum[m][h][v] = start;
@@ -148,9 +187,12 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
             for (int m = 0; m < MR; ++m) x[m] = D::spread_quad(a.x[m] + column + kFirst);
 #pragma GCC unroll 8
             for (int v = 0; v < kAll; ++v) {
-              const I w = weights_of<D, kKind, kLine, kField>(line[v], high[kHigh > 0 ? v : 0]);
+              I w = weights_of<D, kKind, kLine, kField>(line[v], high[kHigh > 0 ? v : 0]);
+              if constexpr (kIsTable) w = D::look_up(table, w);
 #pragma GCC unroll 8
-              for (int m = 0; m < MR; ++m) sum[m][kHalf][v] = D::dot(sum[m][kHalf][v], w, x[m]);
+              for (int m = 0; m < MR; ++m)
+                sum[m][kHalf][v] = is_wide(kTraits) ? D::dot_wide(sum[m][kHalf][v], w, x[m])
+                                                    : D::dot(sum[m][kHalf][v], w, x[m]);
             }
           };
       const auto add_line = [&]<int kLine>() __attribute__((always_inline)) {
@@ -173,6 +215,16 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
       // 3.
 #pragma GCC unroll 8
       for (int v = 0; v < kAll; ++v) {
+        if constexpr (!kScaled) {
+#pragma GCC unroll 8
+          for (int m = 0; m < MR; ++m) {
+            const F e = D::set1(member_at<float>(info[m], offsetof(SuperGroup, scale)));
+            scaled[m][v] = D::mul(D::to_float(sum[m][0][v]), e);
+            if constexpr (kTraits.minima)
+              lowered[m][v] = D::set1(member_at<float>(info[m], offsetof(SuperGroup, whole)));
+          }
+          continue;
+        }
         const std::byte* at = scales + v * kLanes;
         I scale[kHalves], minimum[kHalves];
 #pragma GCC unroll 2
@@ -208,13 +260,16 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
     }
 #pragma GCC unroll 8
     for (int v = 0; v < kAll; ++v) {
-      const F d = D::load_halves(halves + v * 2 * kLanes);
+      const F d = kTraits.power_of_two ? SuperLanes<D>::powers(halves + v * kLanes)
+                                       : D::load_halves(halves + v * 2 * kLanes);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) acc[m][v] = D::fma(scaled[m][v], d, acc[m][v]);
       if constexpr (kTraits.minima) {
         const F d_min = D::load_halves(halves + SuperLayout::half_bytes(width) + v * 2 * kLanes);
 #pragma GCC unroll 8
-        for (int m = 0; m < MR; ++m) acc[m][v] = D::fma_negated(lowered[m][v], d_min, acc[m][v]);
+        for (int m = 0; m < MR; ++m)
+          acc[m][v] = kScaled ? D::fma_negated(lowered[m][v], d_min, acc[m][v])
+                              : D::fma(lowered[m][v], d_min, acc[m][v]);
       }
     }
   }
@@ -285,9 +340,9 @@ void super_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
 
 template <class D, class Ahead>
 constexpr SuperProducts super_products() {
-  return {{super_product<D, SuperKind::kQ2K, Ahead>, super_product<D, SuperKind::kQ3K, Ahead>,
-           super_product<D, SuperKind::kQ4K, Ahead>, super_product<D, SuperKind::kQ5K, Ahead>,
-           super_product<D, SuperKind::kQ6K, Ahead>}};
+  return []<std::size_t... kKinds>(std::index_sequence<kKinds...>) {
+    return SuperProducts{{super_product<D, static_cast<SuperKind>(kKinds), Ahead>...}};
+  }(std::make_index_sequence<kNumSuperKinds>());
 }
 
 }  // namespace

@@ -20,7 +20,10 @@ namespace sluice::cpu {
 namespace {
 
 struct VnniSuper : Avx512SuperLanes {
+  static constexpr int kWideOffset = 128;
+
   static I dot(I sum, I w, I x) { return _mm512_dpbusd_epi32(sum, w, x); }
+  static I dot_wide(I sum, I w, I x) { return dot(sum, w, x); }
 };
 
 }  // namespace

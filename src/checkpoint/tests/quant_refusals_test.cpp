@@ -1,0 +1,165 @@
+// Quantised matrices that are refused, by name and before their numbers are used.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/testing/errors.h"
+#include "checkpoint/testing/safetensors_writer.h"
+#include "checkpoint/weight_source.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<float> load(const WeightSource& source, std::string_view name,
+                        std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) {
+  const WeightRequest request{.name = name, .shape = std::move(shape), .ranges = std::move(ranges)};
+  std::vector<float> out(static_cast<std::size_t>(request.numel()), -1.0f);
+  source.load(request, DType::kF32, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+class Folder {
+ public:
+  SafetensorsWriter writer;
+  WeightSource open(QuantizationConfig config) {
+    writer.write_to(folder_, "model.safetensors");
+    return WeightSource::checkpoint(folder_.path(), {.quantization = std::move(config)});
+  }
+
+ private:
+  TestFolder folder_;
+};
+
+TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
+  struct Part {
+    const char* name;
+    const char* dtype;
+    std::vector<std::int64_t> shape;
+  };
+  struct Row {
+    QuantizationConfig config;
+    std::vector<Part> parts;
+    std::vector<const char*> says;
+  };
+  const QuantizationConfig fp8{.method = "fp8", .block_rows = 128, .block_columns = 128},
+      awq{.method = "awq"}, gptq{.method = "gptq"}, mx{.method = "mxfp4"},
+      packed{.method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
+  const std::vector<Row> rows = {
+      {fp8,
+       {{"w", "F8_E4M3", {130, 4}}, {"w_scale_inv", "F32", {1, 2}}},
+       {"w_scale_inv is float32 [1, 2]", "[2, 1] for its blocks"}},
+      {fp8,
+       {{"w", "F32", {4, 4}}, {"w_scale_inv", "F32", {1, 1}}},
+       {"tensor w is float32", "float8_e4m3"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4, 4}}, {"w_scale_inv", "I32", {1, 1}}},
+       {"w_scale_inv is int32", "float16"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4}}, {"w_scale_inv", "F32", {1}}},
+       {"tensor w is float8_e4m3fn [4]", "a matrix"}},
+      {fp8, {{"w", "F8_E4M3", {2, 4, 4}}, {"w_scale_inv", "F32", {1}}}, {"first extent", "2"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4, 4}}, {"w_scale_inv", "F32", {1, 1, 1, 1, 2}}},
+       {"w_scale_inv", "at most"}},
+      {awq, {{"x.qweight", "I32", {8, 1}}}, {"x.qweight but no x.scales"}},
+      {awq, {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {1, 8}}}, {"zeros are missing"}},
+      {awq,
+       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {1, 16}}, {"x.qzeros", "I32", {1, 1}}},
+       {"x.scales", "8 x 1 outputs"}},
+      {awq,
+       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {3, 8}}, {"x.qzeros", "I32", {3, 1}}},
+       {"8 columns cannot be 3 groups"}},
+      {awq,
+       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {0, 8}}, {"x.qzeros", "I32", {0, 1}}},
+       {"no groups"}},
+      {awq,
+       {{"x.qweight", "F32", {8, 1}}, {"x.scales", "F16", {1, 8}}},
+       {"x.qweight is float32", "int32"}},
+      {awq,
+       {{"x.weight", "F32", {8, 8}},
+        {"x.qweight", "I32", {8, 1}},
+        {"x.scales", "F16", {1, 8}},
+        {"x.qzeros", "I32", {1, 1}}},
+       {"x.weight is there plain and as AWQ"}},
+      {gptq,
+       {{"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 8}}, {"x.qzeros", "I32", {1, 5}}},
+       {"x.qzeros", "2, 3, 4 or 8 bits"}},
+      {gptq,
+       {{"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 9}}, {"x.qzeros", "I32", {1, 1}}},
+       {"9 outputs"}},
+      {gptq,
+       {{"x.qweight", "I32", {1, 8}},
+        {"x.scales", "F16", {1, 8}},
+        {"x.qzeros", "I32", {1, 1}},
+        {"x.g_idx", "I32", {7}}},
+       {"x.g_idx", "[8]"}},
+      {packed,
+       {{"x.weight_packed", "I32", {8, 1}}, {"x.weight_scale", "F32", {8, 1}}},
+       {"x.weight_shape", "missing"}},
+      {packed,
+       {{"x.weight_packed", "I32", {8, 1}},
+        {"x.weight_scale", "F32", {8, 1}},
+        {"x.weight_shape", "I64", {2}}},
+       {"says [0, 0]"}},
+      {mx,
+       {{"e_blocks", "U8", {2, 1, 15}}, {"e_scales", "U8", {2, 1}}},
+       {"e_blocks", "groups, 16"}},
+      {mx, {{"e_blocks", "U8", {2, 1, 16}}, {"e_scales", "U8", {1, 2}}}, {"e_scales"}},
+      {fp8, {{"x.weight_global_scale", "F32", {1}}}, {"NVFP4"}},
+      {fp8, {{"x.SCB", "F32", {1}}}, {"bitsandbytes"}},
+  };
+  for (const Row& row : rows) {
+    Folder folder;
+    for (const Part& part : row.parts) {
+      std::size_t bytes = std::string_view(part.dtype) == "F16"   ? 2
+                          : std::string_view(part.dtype) == "I64" ? 8
+                                                                  : 4;
+      if (std::string_view(part.dtype).starts_with("F8") || std::string_view(part.dtype) == "U8")
+        bytes = 1;
+      for (const std::int64_t extent : part.shape) bytes *= static_cast<std::size_t>(extent);
+      folder.writer.add(part.name, part.dtype, part.shape, std::vector<std::uint8_t>(bytes));
+    }
+    const std::string message = message_of([&] { folder.open(row.config); });
+    for (const char* text : row.says) EXPECT_THAT(message, HasSubstr(text));
+  }
+}
+
+TEST(QuantRefusals, AGroupThatIsNotThere) {
+  Folder folder;
+  folder.writer.add("x.qweight", "I32", {1, 8}, std::vector<std::int32_t>(8))
+      .add("x.scales", "F16", {2, 8}, std::vector<F16>(16))
+      .add("x.qzeros", "I32", {2, 1}, std::vector<std::int32_t>(2))
+      .add("x.g_idx", "I32", {8}, std::vector<std::int32_t>{0, 1, 0, 1, 2, 0, 0, 0});
+  const WeightSource source = folder.open({.method = "gptq"});
+  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 8}); }),
+              HasSubstr("column 4 is in group 2, and there are 2"));
+  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 9}); }),
+              HasSubstr("x.weight is GPTQ [8, 8]; the model needs [8, 9]"));
+}
+
+TEST(QuantRefusals, DamagedScalesAreRefusedAlsoWhereNumbersAreWidened) {
+  for (const float broken : {0.0f, -1.0f, INFINITY, NAN}) {
+    Folder fp8, awq;
+    fp8.writer.add("a.weight", "F8_E4M3", {4, 4}, std::vector<std::uint8_t>(16, 1))
+        .add("a.weight_scale", "F32", {4, 1}, std::vector<float>{1, 1, broken, 1});
+    EXPECT_THAT(message_of([&] {
+                  load(fp8.open({.method = "compressed-tensors", .format = "float-quantized"}),
+                       "a.weight", {4, 4});
+                }),
+                HasSubstr(fmt::format("a.weight_scale has the scale {}", broken)));
+    std::vector<F16> scales(8, F16(1.0f));
+    scales[5] = F16(broken);
+    awq.writer.add("x.qweight", "I32", {8, 1}, std::vector<std::int32_t>(8))
+        .add("x.qzeros", "I32", {1, 1}, std::vector<std::int32_t>(1))
+        .add("x.scales", "F16", {1, 8}, scales);
+    EXPECT_THAT(message_of([&] { load(awq.open({.method = "awq"}), "x.weight", {8, 8}); }),
+                HasSubstr(fmt::format("x.scales has the scale {}", broken)));
+  }
+}
+
+}  // namespace
+}  // namespace sluice

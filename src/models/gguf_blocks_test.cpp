@@ -1,0 +1,166 @@
+// A Llama in each type of GGUF's blocks, against an exact model of the arithmetic.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "base/testing/folder.h"
+#include "checkpoint/gguf/gguf_types.h"
+#include "checkpoint/testing/gguf_writer.h"
+#include "kernels/types/super_block_model.h"
+#include "models/testing/driver.h"
+#include "ops/activation.h"
+#include "ops/norm.h"
+
+namespace sluice::testing {
+namespace {
+
+using ops::testing::BlockKind;
+using ops::testing::SuperBlockMatrix;
+using Vector = std::vector<float>;
+
+constexpr std::int64_t kHidden = 256, kWidth = 512, kVocab = 80, kHeads = 4, kHeadDim = 64;
+constexpr int kLayers = 2;
+constexpr float kEpsilon = 1e-5f;
+
+Tensor view(Vector& v) {
+  return Tensor::dense(v.data(), DType::kF32, {1, static_cast<std::int64_t>(v.size())});
+}
+
+std::uint32_t type_number(const BlockKind& kind) {
+  for (const GgufTensorType& type : kGgufTensorTypes)
+    if (type.blocks && block_type_name(*type.blocks) == kind.name) return type.number;
+  fail(ErrorKind::kBug, "{} has no number", kind.name);
+}
+
+// Its file, and its logits of sequences of one token: their attention output is the value itself.
+// Norms and activations are the operations of Sluice, which have their own tests.
+class ExactLlama {
+ public:
+  ExactLlama(const BlockKind& kind, CpuIsa isa) : kind_(kind) {
+    ctx_.cpu_isa = isa;
+    table_ = matrix("token_embd", kVocab, kHidden);
+    for (int i = 0; i < kLayers; ++i) {
+      const std::string at = fmt::format("blk.{}.", i);
+      matrix(at + "attn_q", kHidden, kHidden);
+      matrix(at + "attn_k", kHidden, kHidden);
+      layers_.push_back(
+          {norm_weight(at + "attn_norm"), norm_weight(at + "ffn_norm"),
+           matrix(at + "attn_v", kHidden, kHidden), matrix(at + "attn_output", kHidden, kHidden),
+           matrix(at + "ffn_gate", kWidth, kHidden), matrix(at + "ffn_up", kWidth, kHidden),
+           matrix(at + "ffn_down", kHidden, kWidth)});
+    }
+    last_norm_ = norm_weight("output_norm");
+    writer_.text("general.architecture", "llama")
+        .number("llama.block_count", std::uint32_t{kLayers})
+        .number("llama.context_length", std::uint32_t{512})
+        .number("llama.embedding_length", static_cast<std::uint32_t>(kHidden))
+        .number("llama.feed_forward_length", static_cast<std::uint32_t>(kWidth))
+        .number("llama.attention.head_count", static_cast<std::uint32_t>(kHeads))
+        .number("llama.attention.head_count_kv", static_cast<std::uint32_t>(kHeads))
+        .number("llama.attention.layer_norm_rms_epsilon", kEpsilon)
+        .number("llama.vocab_size", static_cast<std::uint32_t>(kVocab));
+    folder_.write("model.gguf", writer_.bytes());
+  }
+  std::string path() const { return folder_.path() + "/model.gguf"; }
+
+  Vector logits(int token) {
+    Vector residual;
+    for (std::int64_t k = 0; k < kHidden; ++k) residual.push_back(table_->value(token, k));
+    for (Layer& layer : layers_) {
+      add(residual, product(layer.o, product(layer.v, norm(residual, layer.input_norm))));
+      const Vector x = norm(residual, layer.post_norm);
+      Vector both = product(layer.gate, x);
+      const Vector up = product(layer.up, x);
+      both.insert(both.end(), up.begin(), up.end());
+      Vector inner(up.size());
+      ops::act_and_mul(ctx_, Activation::kSilu, view(both), view(inner));
+      add(residual, product(layer.down, inner));
+    }
+    return product(*table_, norm(residual, last_norm_));
+  }
+
+ private:
+  struct Layer {
+    Vector input_norm, post_norm;
+    SuperBlockMatrix v, o, gate, up, down;
+  };
+
+  // Values of about 1 / sqrt(columns), so that activations keep their size.
+  SuperBlockMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    auto unit = SuperBlockMatrix::random(kind_.format, 4, columns, 1);
+    double square = 0;
+    for (std::int64_t i = 0; i < 4 * columns; ++i)
+      square += std::pow(unit.value(i / columns, i % columns), 2);
+    const double size = std::sqrt(square / (4.0 * static_cast<double>(columns)));
+    auto out = SuperBlockMatrix::random(
+        kind_.format, rows, columns, ++seed_,
+        static_cast<float>(0.01 / size / std::sqrt(static_cast<double>(columns))));
+    writer_.tensor(name + ".weight",
+                   {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)},
+                   type_number(kind_), std::string(out.bytes.begin(), out.bytes.end()));
+    return out;
+  }
+  Vector norm_weight(const std::string& name) {
+    Vector weight;
+    for (std::int64_t k = 0; k < kHidden; ++k)
+      weight.push_back(0.75f + static_cast<float>(k % 32) / 64);
+    writer_.floats(name + ".weight", {static_cast<std::uint64_t>(kHidden)}, weight);
+    return weight;
+  }
+  static Vector product(const SuperBlockMatrix& w, const Vector& x) {
+    Vector out;
+    for (std::int64_t n = 0; n < w.rows; ++n) out.push_back(w.product(x.data(), n));
+    return out;
+  }
+  Vector norm(Vector& x, Vector& weight) {
+    Vector out(x.size());
+    ops::rms_norm(ctx_, view(x),
+                  Tensor::dense(weight.data(), DType::kF32, {static_cast<std::int64_t>(kHidden)}),
+                  kEpsilon, view(out));
+    return out;
+  }
+  static void add(Vector& to, const Vector& from) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+  }
+
+  BlockKind kind_;
+  unsigned seed_ = 0;
+  Context ctx_;
+  GgufWriter writer_;
+  TestFolder folder_;
+  std::optional<SuperBlockMatrix> table_;
+  std::vector<Layer> layers_;
+  Vector last_norm_;
+};
+
+class GgufBlocks : public ::testing::TestWithParam<BlockKind> {};
+
+TEST_P(GgufBlocks, LogitsAreThoseOfTheExactModelBitForBit) {
+  ExactLlama exact(GetParam(), detect_cpu_isa());
+  DriverOptions options;
+  options.numerics.keep_blocks = true;
+  TestDriver driver(exact.path(), options);
+  std::vector<DriverItem> items;
+  for (const int token : {0, 3, 41, static_cast<int>(kVocab) - 1})
+    items.push_back({.sequence = static_cast<int>(items.size()), .tokens = {token}});
+  const Rows rows = driver.step(items);
+  for (std::size_t i = 0; i < items.size(); ++i)
+    EXPECT_EQ(rows[i], exact.logits(items[i].tokens[0])) << "row " << i;
+}
+
+TEST_P(GgufBlocks, NothingIsWidened) {
+  const ExactLlama exact(GetParam(), detect_cpu_isa());
+  Context ctx;
+  const ModelConfig config = load_model_config(exact.path());
+  const WeightSource source = WeightSource::checkpoint(exact.path());
+  const auto forms = planned_forms(ctx, config, source,
+                                   {.numerics = {.compute = DType::kBF16, .keep_blocks = true}});
+  EXPECT_EQ(computed_as_stored(forms), fmt::format("{} in 15 matrices", GetParam().name));
+  EXPECT_EQ(widened_when_read(forms), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GgufBlocks, ::testing::ValuesIn(ops::testing::kBlockKinds),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace sluice::testing
