@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/trace.h"
 #include "server/core/errors.h"
 #include "server/core/key_account.h"
@@ -224,8 +225,18 @@ void Generation::on_event(int prompt, Event&& event) {
   {
     const TraceSpan span(state_.trace.get(), TraceLane::kNetwork, "detokenize");
     decode(choice, event, update);
-    if (plan_.captures) capture(choice, update);
   }
+  if (plan_.captures) {
+    keep_for_captures(choice, update);
+    if (update.finish != FinishReason::kNone)
+      return find_captures(std::move(event), std::move(update));
+  }
+  apply(event.finish, update);
+}
+
+void Generation::apply(FinishReason engine_finish, const ChoiceUpdate& update) {
+  const int index = update.index;
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
   plan_.format->add(update);
   choice.pending = true;
   if (update.finish != FinishReason::kNone) {
@@ -235,7 +246,7 @@ void Generation::on_event(int prompt, Event&& event) {
     --num_open_;
     // The text showed a stop string that the engine did not see: its rest of this request is not
     // wanted.
-    if (event.finish == FinishReason::kNone && num_open_ == 0) abort_engine();
+    if (engine_finish == FinishReason::kNone && num_open_ == 0) abort_engine();
   }
   if (plan_.stream) {
     held_bytes_ +=
@@ -279,13 +290,36 @@ void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
       std::span(event.token_logprobs).first(std::min(used, event.token_logprobs.size()));
 }
 
-void Generation::capture(Choice& choice, ChoiceUpdate& update) {
-  const bool has_end = update.finish == FinishReason::kStop && update.matched_token >= 0;
-  const auto tokens = update.tokens.first(update.tokens.size() - (has_end ? 1 : 0));
+void Generation::keep_for_captures(Choice& choice, const ChoiceUpdate& update) {
+  const auto tokens =
+      update.tokens.first(update.tokens.size() - (update.ends_with_token() ? 1 : 0));
   choice.tokens.insert(choice.tokens.end(), tokens.begin(), tokens.end());
   for (const char c : update.text) choice.shown += (c & 0xC0) != 0x80 ? 1 : 0;
-  if (update.finish == FinishReason::kNone) return;
-  update.captures = plan_.captures(choice.tokens, plan_.kept_tokens, choice.shown, has_end);
+}
+
+// The last update of a choice waits for its captures. They may take a tenth of a second, so a text
+// thread finds them.
+void Generation::find_captures(Event&& event, ChoiceUpdate&& update) {
+  struct Last {
+    Event event;  // has the tokens and log-probabilities of `update`
+    ChoiceUpdate update;
+  };
+  choices_[static_cast<std::size_t>(update.index)].done = true;
+  auto last = std::make_shared<Last>(std::move(event), std::move(update));
+  last->update.captures = nullptr;  // null in JSON
+  const auto find = [self = shared_from_this(), last] {
+    const Choice& choice = self->choices_[static_cast<std::size_t>(last->update.index)];
+    try {
+      last->update.captures = self->plan_.captures(choice.tokens, self->plan_.kept_tokens,
+                                                   choice.shown, last->update.ends_with_token());
+    } catch (const std::exception& error) {
+      log_error("the captures of {} failed: {}", self->plan_.rid, error.what());
+    }
+    self->responder_->post([self, last] {
+      if (!self->over_) self->apply(last->event.finish, last->update);
+    });
+  };
+  if (!state_.text_pool.submit(find)) apply(last->event.finish, last->update);
 }
 
 // At most one event in stream_interval tokens, but the first and the last at once. A client that

@@ -41,6 +41,11 @@ struct ChoiceUpdate {
   std::int32_t matched_token = -1;
   std::string matched_stop;
   std::optional<Json> captures;  // with `finish`, where the plan asks for them
+
+  // An end token is the last of `tokens`.
+  bool ends_with_token() const {
+    return finish == FinishReason::kStop && matched_token >= 0 && matched_stop.empty();
+  }
 };
 
 struct GenerationTotals {
@@ -87,7 +92,7 @@ struct GenerationPlan {
   bool skip_special_tokens = true;
   std::vector<std::int32_t> kept_tokens;  // special tokens that parsers look for: text all the same
   // Captures of a choice from its tokens, without an end token; null: they were not found. `shown`:
-  // the characters of its text.
+  // the characters of its text. Text threads.
   using Captures = std::function<Json(std::span<const std::int32_t> tokens,
                                       const std::vector<std::int32_t>& kept_tokens,
                                       std::size_t shown, bool has_end)>;
@@ -130,7 +135,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void begin();
   void on_event(int prompt, Event&& event);
   void decode(Choice& choice, Event& event, ChoiceUpdate& update);
-  void capture(Choice& choice, ChoiceUpdate& update);
+  void apply(FinishReason engine_finish, const ChoiceUpdate& update);
+  void keep_for_captures(Choice& choice, const ChoiceUpdate& update);
+  void find_captures(Event&& event, ChoiceUpdate&& update);
   void emit(int index, bool force);
   void finish();
   void fail(const Fault& fault);
