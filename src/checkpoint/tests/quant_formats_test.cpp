@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/testing/errors.h"
-#include "checkpoint/testing/safetensors_writer.h"
+#include "checkpoint/testing/quant_folder.h"
 #include "checkpoint/weight_source.h"
 
 namespace sluice {
@@ -56,14 +56,6 @@ float float8(unsigned byte, int exponent_bits) {
   return static_cast<float>(byte & 0x80 ? -size : size);
 }
 
-std::vector<float> load(const WeightSource& source, std::string_view name,
-                        std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) {
-  const WeightRequest request{.name = name, .shape = std::move(shape), .ranges = std::move(ranges)};
-  std::vector<float> out(static_cast<std::size_t>(request.numel()), -1.0f);
-  source.load(request, DType::kF32, std::as_writable_bytes(std::span(out)));
-  return out;
-}
-
 // Checks the whole matrix and every box of it bit for bit; bfloat16 must be the values rounded
 // once.
 void expect_matrix(const WeightSource& source, std::string_view name, Matrix wanted) {
@@ -71,7 +63,7 @@ void expect_matrix(const WeightSource& source, std::string_view name, Matrix wan
   ASSERT_NE(source.find(name), nullptr) << name;
   EXPECT_EQ(source.find(name)->shape, shape);
   EXPECT_EQ(source.find(name)->numel(), wanted.rows * wanted.columns);
-  const std::vector<float> seen = load(source, name, shape);
+  const std::vector<float> seen = load_values(source, name, shape);
   for (std::size_t i = 0; i < seen.size(); ++i)
     ASSERT_EQ(std::bit_cast<std::uint32_t>(seen[i]), std::bit_cast<std::uint32_t>(wanted.values[i]))
         << name << " element " << i;
@@ -81,7 +73,8 @@ void expect_matrix(const WeightSource& source, std::string_view name, Matrix wan
                        column = random.below(static_cast<int>(wanted.columns));
     const std::int64_t rows = 1 + random.below(static_cast<int>(wanted.rows - row));
     const std::int64_t columns = 1 + random.below(static_cast<int>(wanted.columns - column));
-    const std::vector<float> box = load(source, name, shape, {{row, rows}, {column, columns}});
+    const std::vector<float> box =
+        load_values(source, name, shape, {{row, rows}, {column, columns}});
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < columns; ++c)
         ASSERT_EQ(box[static_cast<std::size_t>(r * columns + c)], wanted.at(row + r, column + c))
@@ -93,18 +86,6 @@ void expect_matrix(const WeightSource& source, std::string_view name, Matrix wan
   source.load(request, DType::kBF16, std::as_writable_bytes(std::span(narrow)));
   for (std::size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(narrow[i].bits, BF16(seen[i]).bits);
 }
-
-class Folder {
- public:
-  SafetensorsWriter writer;
-  WeightSource open(QuantizationConfig config) {
-    writer.write_to(folder_, "model.safetensors");
-    return WeightSource::checkpoint(folder_.path(), {.quantization = std::move(config)});
-  }
-
- private:
-  TestFolder folder_;
-};
 
 // Writes `value` to field i of a bit stream through words with a distance of `stride`.
 void put_field(std::vector<std::int32_t>& words, std::size_t first, std::size_t stride,
@@ -174,7 +155,7 @@ TEST(QuantFormats, ScalesOfEveryShape) {
             value *
             scale[static_cast<std::size_t>(r / row.block_rows * per_row + c / row.block_columns)];
       }
-    Folder folder;
+    QuantFolder folder;
     folder.writer.add("a.weight", row.dtype, {kRows, kColumns}, bytes)
         .add("a.weight" + row.ending, "F32", row.scale_shape, scale)
         .add("a.input_scale", "F32", {1}, std::vector<float>{1})
@@ -188,7 +169,7 @@ TEST(QuantFormats, ScalesOfEveryShape) {
     const WeightSource source = folder.open(config);
     EXPECT_THAT(source.names(), testing::ElementsAre("a.weight", "b.weight"));
     EXPECT_EQ(source.find("a.weight" + row.ending), nullptr);
-    EXPECT_THAT(load(source, "b.weight", {1, 2}), testing::ElementsAre(1, 2));
+    EXPECT_THAT(load_values(source, "b.weight", {1, 2}), testing::ElementsAre(1, 2));
     expect_matrix(source, "a.weight", wanted);
   }
 }
@@ -206,18 +187,18 @@ TEST(QuantFormats, ScalesThatAreExponents) {
       for (std::int64_t c = 0; c < kColumns; ++c)
         wanted.at(r, c) = std::ldexp(float8(bytes[static_cast<std::size_t>(r * kColumns + c)], 4),
                                      scale[static_cast<std::size_t>(r / 16 * 3 + c / 16)] - 127);
-    Folder folder;
+    QuantFolder folder;
     folder.writer.add("a.weight", "F8_E4M3", {kRows, kColumns}, bytes)
         .add("a.weight_scale_inv", dtype, {2, 3}, scale);
     expect_matrix(folder.open({.method = "fp8", .block_rows = 16, .block_columns = 16}), "a.weight",
                   wanted);
   }
   scale[4] = 255;
-  Folder folder;
+  QuantFolder folder;
   folder.writer.add("a.weight", "F8_E4M3", {kRows, kColumns}, bytes)
       .add("a.weight_scale_inv", "F8_E8M0", {2, 3}, scale);
   const WeightSource source = folder.open({.method = "fp8", .block_rows = 16, .block_columns = 16});
-  EXPECT_THAT(message_of([&] { load(source, "a.weight", {kRows, kColumns}); }),
+  EXPECT_THAT(message_of([&] { load_values(source, "a.weight", {kRows, kColumns}); }),
               HasSubstr("a.weight_scale_inv has the scale nan; a positive number was expected"));
 }
 
@@ -228,12 +209,12 @@ TEST(QuantFormats, StackedExpertsHaveScalesOfTheirOwn) {
   for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.below(120));
   std::vector<float> scale(kExperts * 3 * 2);
   for (float& value : scale) value = random.scale();
-  Folder folder;
+  QuantFolder folder;
   folder.writer.add("experts.gate_up_proj", "F8_E4M3", {kExperts, kRows, kColumns}, bytes)
       .add("experts.gate_up_proj_scale_inv", "F32", {kExperts, 3, 2}, scale);
   const WeightSource source = folder.open({.method = "fp8", .block_rows = 2, .block_columns = 4});
-  const std::vector<float> seen =
-      load(source, "experts.gate_up_proj", {kExperts, kRows, kColumns}, {{1, 2}, {1, 3}, {2, 4}});
+  const std::vector<float> seen = load_values(
+      source, "experts.gate_up_proj", {kExperts, kRows, kColumns}, {{1, 2}, {1, 3}, {2, 4}});
   std::size_t i = 0;
   for (std::int64_t e = 1; e < 3; ++e)
     for (std::int64_t r = 1; r < 4; ++r)
@@ -273,7 +254,7 @@ TEST(QuantFormats, Gptq) {
             wanted.at(r, c) =
                 static_cast<float>(static_cast<int>(q) - z) * static_cast<float>(scale[at]);
           }
-        Folder folder;
+        QuantFolder folder;
         folder.writer.add("x.qweight", "I32", {kColumns * bits / 32, kRows}, words)
             .add("x.qzeros", "I32", {kGroups, kRows * bits / 32}, zero_words)
             .add("x.scales", "F16", {kGroups, kRows}, scale)
@@ -306,7 +287,7 @@ TEST(QuantFormats, Awq) {
         wanted.at(r, c) = static_cast<float>(q - z) *
                           static_cast<float>(scale[static_cast<std::size_t>(g * kRows + r)]);
       }
-  Folder folder;
+  QuantFolder folder;
   folder.writer.add("x.qweight", "I32", {kColumns, kRows / 8}, words)
       .add("x.qzeros", "I32", {kGroups, kRows / 8}, zero_words)
       .add("x.scales", "F16", {kGroups, kRows}, scale);
@@ -346,7 +327,7 @@ TEST(QuantFormats, PackedByCompressedTensors) {
             wanted.at(r, c) = static_cast<float>(static_cast<int>(q) - static_cast<int>(zero[at])) *
                               static_cast<float>(scale[at]);
           }
-        Folder folder;
+        QuantFolder folder;
         folder.writer.add("x.weight_packed", "I32", {kRows, words_a_row}, words)
             .add("x.weight_scale", "BF16", {kRows, kGroups}, scale)
             .add("x.weight_shape", "I64", {2}, std::vector<std::int64_t>{kRows, kColumns});
@@ -378,7 +359,7 @@ TEST(QuantFormats, Mxfp4) {
                                       scales[static_cast<std::size_t>(r * kGroups + c / 32)] - 127);
         wanted.at(r, c) = code & 8 ? -size : size;
       }
-    Folder folder;
+    QuantFolder folder;
     std::vector<std::int64_t> shape = {rows, kGroups, 16}, scale_shape = {rows, kGroups};
     if (is_stack) shape.insert(shape.begin(), 2), scale_shape.insert(scale_shape.begin(), 2);
     folder.writer.add("e_blocks", "U8", shape, blocks).add("e_scales", "U8", scale_shape, scales);
@@ -389,7 +370,7 @@ TEST(QuantFormats, Mxfp4) {
       continue;
     }
     const std::vector<float> seen =
-        load(source, "e_blocks", {2, kRows, kGroups * 32}, {{1, 1}, {2, 3}, {5, 41}});
+        load_values(source, "e_blocks", {2, kRows, kGroups * 32}, {{1, 1}, {2, 3}, {5, 41}});
     for (std::int64_t r = 0; r < 3; ++r)
       for (std::int64_t c = 0; c < 41; ++c)
         ASSERT_EQ(seen[static_cast<std::size_t>(r * 41 + c)], wanted.at(kRows + 2 + r, 5 + c));
@@ -405,11 +386,11 @@ TEST(QuantFormats, Mxfp4) {
       }
   }
   scales[3] = 0xFF;
-  Folder folder;
+  QuantFolder folder;
   folder.writer.add("e_blocks", "U8", {2 * kRows, kGroups, 16}, blocks)
       .add("e_scales", "U8", {2 * kRows, kGroups}, scales);
   const WeightSource source = folder.open({.method = "mxfp4"});
-  EXPECT_THROW(load(source, "e_blocks", {2 * kRows, kGroups * 32}), Error);
+  EXPECT_THROW(load_values(source, "e_blocks", {2 * kRows, kGroups * 32}), Error);
 }
 
 }  // namespace

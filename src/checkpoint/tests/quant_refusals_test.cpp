@@ -6,33 +6,13 @@
 
 #include "base/error.h"
 #include "base/testing/errors.h"
-#include "checkpoint/testing/safetensors_writer.h"
+#include "checkpoint/testing/quant_folder.h"
 #include "checkpoint/weight_source.h"
 
 namespace sluice {
 namespace {
 
 using testing::HasSubstr;
-
-std::vector<float> load(const WeightSource& source, std::string_view name,
-                        std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) {
-  const WeightRequest request{.name = name, .shape = std::move(shape), .ranges = std::move(ranges)};
-  std::vector<float> out(static_cast<std::size_t>(request.numel()), -1.0f);
-  source.load(request, DType::kF32, std::as_writable_bytes(std::span(out)));
-  return out;
-}
-
-class Folder {
- public:
-  SafetensorsWriter writer;
-  WeightSource open(QuantizationConfig config) {
-    writer.write_to(folder_, "model.safetensors");
-    return WeightSource::checkpoint(folder_.path(), {.quantization = std::move(config)});
-  }
-
- private:
-  TestFolder folder_;
-};
 
 TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
   struct Part {
@@ -113,7 +93,7 @@ TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
       {fp8, {{"x.SCB", "F32", {1}}}, {"bitsandbytes"}},
   };
   for (const Row& row : rows) {
-    Folder folder;
+    QuantFolder folder;
     for (const Part& part : row.parts) {
       std::size_t bytes = std::string_view(part.dtype) == "F16"   ? 2
                           : std::string_view(part.dtype) == "I64" ? 8
@@ -129,26 +109,27 @@ TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
 }
 
 TEST(QuantRefusals, AGroupThatIsNotThere) {
-  Folder folder;
+  QuantFolder folder;
   folder.writer.add("x.qweight", "I32", {1, 8}, std::vector<std::int32_t>(8))
       .add("x.scales", "F16", {2, 8}, std::vector<F16>(16))
       .add("x.qzeros", "I32", {2, 1}, std::vector<std::int32_t>(2))
       .add("x.g_idx", "I32", {8}, std::vector<std::int32_t>{0, 1, 0, 1, 2, 0, 0, 0});
   const WeightSource source = folder.open({.method = "gptq"});
-  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 8}); }),
+  EXPECT_THAT(message_of([&] { load_values(source, "x.weight", {8, 8}); }),
               HasSubstr("column 4 is in group 2, and there are 2"));
-  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 9}); }),
+  EXPECT_THAT(message_of([&] { load_values(source, "x.weight", {8, 9}); }),
               HasSubstr("x.weight is GPTQ [8, 8]; the model needs [8, 9]"));
 }
 
 TEST(QuantRefusals, DamagedScalesAreRefusedAlsoWhereNumbersAreWidened) {
   for (const float broken : {0.0f, -1.0f, INFINITY, NAN}) {
-    Folder fp8, awq;
+    QuantFolder fp8, awq;
     fp8.writer.add("a.weight", "F8_E4M3", {4, 4}, std::vector<std::uint8_t>(16, 1))
         .add("a.weight_scale", "F32", {4, 1}, std::vector<float>{1, 1, broken, 1});
     EXPECT_THAT(message_of([&] {
-                  load(fp8.open({.method = "compressed-tensors", .format = "float-quantized"}),
-                       "a.weight", {4, 4});
+                  load_values(
+                      fp8.open({.method = "compressed-tensors", .format = "float-quantized"}),
+                      "a.weight", {4, 4});
                 }),
                 HasSubstr(fmt::format("a.weight_scale has the scale {}", broken)));
     std::vector<F16> scales(8, F16(1.0f));
@@ -156,7 +137,7 @@ TEST(QuantRefusals, DamagedScalesAreRefusedAlsoWhereNumbersAreWidened) {
     awq.writer.add("x.qweight", "I32", {8, 1}, std::vector<std::int32_t>(8))
         .add("x.qzeros", "I32", {1, 1}, std::vector<std::int32_t>(1))
         .add("x.scales", "F16", {1, 8}, scales);
-    EXPECT_THAT(message_of([&] { load(awq.open({.method = "awq"}), "x.weight", {8, 8}); }),
+    EXPECT_THAT(message_of([&] { load_values(awq.open({.method = "awq"}), "x.weight", {8, 8}); }),
                 HasSubstr(fmt::format("x.scales has the scale {}", broken)));
   }
 }
