@@ -25,7 +25,9 @@ DeviceMasks::DeviceMasks(std::int64_t max_rows, std::int64_t vocab_size, Device 
       words_(words_of(vocab_size)),
       memory_(bytes(max_rows, vocab_size), device),
       staging_(Buffer::staging(bytes(max_rows, vocab_size), device)),
-      copied_(device) {}
+      copies_(device),
+      copied_(device),
+      applied_(device) {}
 
 std::int64_t DeviceMasks::bytes(std::int64_t max_rows, std::int64_t vocab_size) {
   return align(4 * max_rows) + 4 * max_rows * words_of(vocab_size);
@@ -56,15 +58,23 @@ void DeviceMasks::put(const SampleInputs& inputs, std::int64_t num_rows) {
     std::copy_n(mask.bits.begin(), count, words);
     std::fill(words + count, words + words_, 0u);
   }
-  copy(stream_, index, indices(memory_, num_rows));
-  if (num_masks_ > 0) copy(stream_, mask_bits, bits(memory_, num_masks_));
-  copied_.record(stream_);
+  if (num_masks_ == 0) return;
+  // Hazard: the masks of the step before may not have been applied yet.
+  if (is_applying_) applied_.hold(copies_);
+  const auto used = [&](const Buffer& memory) {
+    return memory.tensor(DType::kU8, {align(4 * max_rows_) + 4 * num_masks_ * words_});
+  };
+  copy(copies_, used(staging_), used(memory_));
+  copied_.record(copies_);
   is_copying_ = true;
 }
 
-void DeviceMasks::apply(Context& ctx, const Tensor& logits) const {
+void DeviceMasks::apply(Context& ctx, const Tensor& logits) {
   if (num_masks_ == 0) return;
+  copied_.hold(stream_);
   ops::mask_logits(ctx, indices(memory_, logits.dim(0)), bits(memory_, num_masks_), logits);
+  applied_.record(stream_);
+  is_applying_ = true;
 }
 
 }  // namespace sluice

@@ -1,8 +1,9 @@
 // Masks of rows whose tokens the device chooses: bits that come while the forward runs.
 //
-//   masks.put(inputs, num_rows);   // starts the copy to the device
+//   masks.put(inputs, num_rows);   // starts the copy to the device, beside the forward
 //   masks.apply(ctx, logits);      // behind the forward and the logit edits
 //
+// The copy has a stream of its own, so a step pays for no copy.
 // One thread.
 #pragma once
 
@@ -24,19 +25,21 @@ class DeviceMasks {
   // num_rows: rows of logits of the step.
   void put(const SampleInputs& inputs, std::int64_t num_rows);
   // Of the masks put last. logits [num_rows, vocab] f32, changed in place.
-  void apply(Context& ctx, const Tensor& logits) const;
+  void apply(Context& ctx, const Tensor& logits);
 
  private:
-  // [max_rows] int32 and [max_rows, words] int32, one after the other.
+  // [max_rows] int32 and [max_rows, words] int32, one after the other: one copy.
   Tensor indices(const Buffer& memory, std::int64_t rows) const;
   Tensor bits(const Buffer& memory, std::int64_t masks) const;
 
-  const Stream& stream_;
+  const Stream& stream_;  // of the forward
   std::int64_t max_rows_, words_;
   std::int64_t num_masks_ = 0;
   Buffer memory_, staging_;
-  StreamEvent copied_;  // from staging_
-  bool is_copying_ = false;
+  Stream copies_;
+  StreamEvent copied_;   // staging_ to memory_
+  StreamEvent applied_;  // memory_ to the logits
+  bool is_copying_ = false, is_applying_ = false;
 };
 
 }  // namespace sluice

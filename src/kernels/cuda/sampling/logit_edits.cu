@@ -144,23 +144,48 @@ __global__ void __launch_bounds__(kEditThreads)
   }
 }
 
-// Grid: pieces of a row; rows. A thread takes a token of each kEditThreads.
+// Grid: pieces of a row; rows. A thread takes four neighbouring tokens at a time, whose bits are in
+// one word, and kMaskLoads times so many in flight.
+constexpr int kMaskLoads = 4;
+constexpr std::int64_t kMaskedTokens = kMaskLoads * 4 * kEditThreads;  // of a CTA
 __global__ void __launch_bounds__(kEditThreads)
     mask_logits_kernel(const std::int32_t* mask_of_row, const std::uint32_t* masks,
                        std::int64_t words, std::int64_t num_masks, float* logits,
-                       std::int64_t stride, std::int64_t n) {
+                       std::int64_t stride, std::int64_t n, bool in_fours) {
   begin_dependent();
   const std::int32_t mask = mask_of_row[blockIdx.y];
   // The row has no mask.
   if (mask < 0) return;
   expect_below(mask, num_masks);
   float* row = logits + blockIdx.y * stride;
-  for (std::int64_t t = std::int64_t{blockIdx.x} * kEditThreads + threadIdx.x; t < n;
-       t += std::int64_t{gridDim.x} * kEditThreads) {
-    const bool is_allowed = (masks[mask * words + t / 32] >> (t % 32) & 1) != 0;
-    // NaN and +infinity stay: they fail the row.
-    if (!is_allowed && row[t] < INFINITY) row[t] = -INFINITY;
+  const std::uint32_t* bits = masks + mask * words;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kMaskedTokens + 4 * threadIdx.x;
+  // NaN and +infinity stay: they fail the row.
+  const auto masked = [](float x, bool is_allowed) {
+    return !is_allowed && x < INFINITY ? -INFINITY : x;
+  };
+  const auto allowed_at = [&](std::int64_t t) { return bits[t / 32] >> (t % 32) & 0xFu; };
+  if (in_fours && first - 4 * threadIdx.x + kMaskedTokens <= n) {
+    float4 four[kMaskLoads];
+    std::uint32_t allowed[kMaskLoads];
+#pragma unroll
+    for (int i = 0; i < kMaskLoads; ++i) {
+      const std::int64_t t = first + i * 4 * kEditThreads;
+      allowed[i] = allowed_at(t);
+      if (allowed[i] != 0xFu) four[i] = *reinterpret_cast<const float4*>(row + t);
+    }
+#pragma unroll
+    for (int i = 0; i < kMaskLoads; ++i) {
+      if (allowed[i] == 0xFu) continue;
+      *reinterpret_cast<float4*>(row + first + i * 4 * kEditThreads) = {
+          masked(four[i].x, allowed[i] & 1), masked(four[i].y, allowed[i] & 2),
+          masked(four[i].z, allowed[i] & 4), masked(four[i].w, allowed[i] & 8)};
+    }
+    return;
   }
+  for (int i = 0; i < kMaskLoads; ++i)
+    for (std::int64_t t = first + i * 4 * kEditThreads, end = min(t + 4, n); t < end; ++t)
+      row[t] = masked(row[t], (bits[t / 32] >> (t % 32) & 1) != 0);
 }
 
 // A CTA for each row. All threads search the list, thread 0 updates it.
@@ -229,13 +254,14 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_l
 void mask_logits(Context& ctx, const Tensor& mask_of_row, const Tensor& masks,
                  const Tensor& logits) {
   if (logits.numel() == 0) return;
-  constexpr std::int64_t kTokensOfCta = 16 * kEditThreads;
-  const dim3 grid(static_cast<unsigned>((logits.dim(1) + kTokensOfCta - 1) / kTokensOfCta),
+  const dim3 grid(static_cast<unsigned>((logits.dim(1) + kMaskedTokens - 1) / kMaskedTokens),
                   static_cast<unsigned>(logits.dim(0)));
+  const bool in_fours =
+      logits.stride[0] % 4 == 0 && reinterpret_cast<std::uintptr_t>(logits.data) % 16 == 0;
   launch_dependent(ctx, "mask_logits", mask_logits_kernel, grid, kEditThreads, 0,
                    mask_of_row.ptr<std::int32_t>(), static_cast<const std::uint32_t*>(masks.data),
-                   masks.dim(1), masks.dim(0), logits.ptr<float>(), logits.stride[0],
-                   logits.dim(1));
+                   masks.dim(1), masks.dim(0), logits.ptr<float>(), logits.stride[0], logits.dim(1),
+                   in_fours);
 }
 
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
