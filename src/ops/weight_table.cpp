@@ -216,9 +216,11 @@ constexpr WeightOps cuda_fp8() {
                 .accepts = in_blocks,
                 .linear = cuda::linear_fp8};
   row.prepared_shape = [](const Context& ctx, const Weight& w, std::int64_t rows) {
-    return cuda::reads_plain_rows(ctx, w, rows)
-               ? PreparedRows{w.input, w.columns}
-               : PreparedRows{DType::kU8, fp8_row_bytes(w.columns, w.group)};
+    if (cuda::reads_plain_rows(ctx, w, rows)) return PreparedRows{w.input, w.columns};
+    // TMA reads 128 bytes of a row at a time: those of one cache line.
+    constexpr std::int64_t kLine = 128;
+    return PreparedRows{DType::kU8,
+                        (fp8_row_bytes(w.columns, w.group) + kLine - 1) / kLine * kLine};
   };
   row.prepare = cuda::prepare_fp8;
   row.norm_linear = cuda::norm_linear_fp8;

@@ -28,6 +28,12 @@ __device__ inline std::uint64_t tile_descriptor(std::uint32_t address, std::uint
          std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
 
+// The tile so many units of 16 bytes further. The address is in the low half, which does not
+// overflow.
+__device__ inline std::uint64_t advanced(std::uint64_t tile, std::uint32_t units) {
+  return (tile & 0xFFFFFFFF00000000u) | (static_cast<std::uint32_t>(tile) + units);
+}
+
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define SLUICE_WGMMA(...) asm volatile(__VA_ARGS__)
 #else

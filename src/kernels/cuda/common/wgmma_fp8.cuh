@@ -15,6 +15,27 @@ namespace sluice::cuda {
 #define SLUICE_WGMMA(...) __trap()
 #endif
 
+// c[64 x 8] (+)= a[64 x 32] b[8 x 32]^T.
+__device__ inline void wgmma_e4m3_m64(float (&c)[4], std::uint64_t a, std::uint64_t b, bool add) {
+  SLUICE_WGMMA(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 "
+      "{%0, %1, %2, %3}, "
+      "%4, %5, p, 1, 1;\n}\n" : "+f"(c[0]),
+      "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// c[64 x 16] (+)= a[64 x 32] b[16 x 32]^T.
+__device__ inline void wgmma_e4m3_m64(float (&c)[8], std::uint64_t a, std::uint64_t b, bool add) {
+  SLUICE_WGMMA(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, p, 1, 1;\n}\n" : "+f"(c[0]),
+      "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]) : "l"(a),
+      "l"(b), "r"(static_cast<int>(add)));
+}
+
 // c[64 x 64] (+)= a[64 x 32] b[64 x 32]^T.
 __device__ inline void wgmma_e4m3_m64n64(float (&c)[32], std::uint64_t a, std::uint64_t b,
                                          bool add) {

@@ -10,9 +10,12 @@ namespace sluice::cuda {
 namespace {
 
 constexpr std::int64_t kSkinnyRows = 8;
-// Maximum elements of x in gemm_fp8_skinny.cu: every CTA rounds all of them. Tuned on H100,
-// 2026-11-25: with more, rounding in a launch of its own and tiles are as fast.
-constexpr std::int64_t kSkinnyElements = 32 << 10;
+// Maximum elements of x in gemm_fp8_skinny.cu: every CTA rounds all of them. Tuned on H200,
+// 2026-11-27: with more, rounding in a launch of its own and tiles are faster.
+constexpr std::int64_t kSkinnyElements = 16 << 10;
+// Maximum rows in gemm_fp8_thin_sm90.cu. Tuned on H200, 2026-11-27: with 32 or 64, tiles are as
+// fast or faster.
+constexpr std::int64_t kThinRows = 16;
 // Maximum bytes of x in shared memory, beside a pipeline of three stages with two parts and the
 // sums of eight rows.
 constexpr std::int64_t kMaxStagedBytes = 104 << 10;
@@ -76,10 +79,12 @@ Fp8SkinnyPlan plan_fp8_skinny(const Fp8SkinnyInputs& inputs) {
 }
 
 Fp8TilePlan plan_fp8_tiles(std::int64_t m, std::int64_t n, int num_sms, bool pairs) {
-  if (m <= 8)
-    return {.tile = Fp8Tile::k8x64,
-            .stages = 20,
+  if (m <= kThinRows) {
+    const bool few = m <= 8;
+    return {.tile = few ? Fp8Tile::k8x64 : Fp8Tile::k16x64,
+            .stages = few ? 20 : 18,
             .blocks = static_cast<int>(std::min<std::int64_t>((n + 63) / 64, num_sms))};
+  }
   const Size* best = &kSizes[0];
   for (const Size& size : kSizes) {
     if ((m <= 64 && size.rows > 64) || (size.blocks > 1 && !pairs)) continue;

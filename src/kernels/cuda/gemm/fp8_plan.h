@@ -29,8 +29,9 @@ struct Fp8SkinnyPlan {
 };
 Fp8SkinnyPlan plan_fp8_skinny(const Fp8SkinnyInputs& inputs);
 
-// Rows by columns of a CTA's tile in gemm_fp8_sm90.cu. All tiles give the same bits.
-enum class Fp8Tile : std::uint8_t { k8x64, k64x64, k64x128, k128x128, k256x128 };
+// Rows by columns of a CTA's tile: the first two in gemm_fp8_thin_sm90.cu, the others in
+// gemm_fp8_sm90.cu. All tiles give the same bits.
+enum class Fp8Tile : std::uint8_t { k8x64, k16x64, k64x64, k64x128, k128x128, k256x128 };
 struct Fp8TilePlan {
   Fp8Tile tile = Fp8Tile::k64x64;
   int stages = 1;  // of the pipeline

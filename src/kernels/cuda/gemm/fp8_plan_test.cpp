@@ -10,10 +10,11 @@ namespace {
 constexpr int kHopper = 132;
 
 TEST(Fp8Plan, FewRowsAreReadAtOnceAndManyArePrepared) {
-  for (const std::int64_t m : {1, 3, 8}) EXPECT_EQ(fp8_rows_at_once(m, 4096, false, 90), m);
-  EXPECT_EQ(fp8_rows_at_once(9, 4096, false, 90), 0);
-  EXPECT_EQ(fp8_rows_at_once(2, 12288, false, 90), 2);
-  EXPECT_EQ(fp8_rows_at_once(3, 12288, false, 90), 0);
+  for (const std::int64_t m : {1, 3, 4}) EXPECT_EQ(fp8_rows_at_once(m, 4096, false, 90), m);
+  EXPECT_EQ(fp8_rows_at_once(5, 4096, false, 90), 0);
+  EXPECT_EQ(fp8_rows_at_once(8, 2048, false, 90), 8);
+  EXPECT_EQ(fp8_rows_at_once(1, 12288, false, 90), 1);
+  EXPECT_EQ(fp8_rows_at_once(2, 12288, false, 90), 0);
   EXPECT_EQ(fp8_rows_at_once(1, 28672, false, 90), 1);
   EXPECT_EQ(fp8_rows_at_once(1, 131072, false, 90), 0);
   // One kernel for every m in deterministic runs.
@@ -51,6 +52,9 @@ TEST(Fp8Plan, RowsOfXBeginInAlternatingHalvesOfTheBanks) {
 TEST(Fp8Plan, TilesGrowWithTheRows) {
   EXPECT_EQ(plan_fp8_tiles(1, 2112, kHopper).stages, 20);
   EXPECT_EQ(plan_fp8_tiles(8, 24576, kHopper).tile, Fp8Tile::k8x64);
+  EXPECT_EQ(plan_fp8_tiles(9, 4096, kHopper).tile, Fp8Tile::k16x64);
+  EXPECT_EQ(plan_fp8_tiles(16, 24576, kHopper).tile, Fp8Tile::k16x64);
+  EXPECT_EQ(plan_fp8_tiles(17, 4096, kHopper).tile, Fp8Tile::k64x64);
   EXPECT_EQ(plan_fp8_tiles(64, 4096, kHopper).tile, Fp8Tile::k64x64);
   EXPECT_EQ(plan_fp8_tiles(64, 24576, kHopper).tile, Fp8Tile::k64x128);
   EXPECT_EQ(plan_fp8_tiles(128, 16384, kHopper).tile, Fp8Tile::k128x128);
@@ -59,9 +63,11 @@ TEST(Fp8Plan, TilesGrowWithTheRows) {
 }
 
 TEST(Fp8Plan, EveryCtaHasWorkAndPipelinesFitInMemory) {
-  constexpr std::int64_t kStageBytes[] = {9 << 10, 16 << 10, 24 << 10, 32 << 10, 32 << 10};
-  constexpr std::int64_t kRows[] = {8, 64, 64, 128, 128}, kColumns[] = {64, 64, 128, 128, 128};
-  for (const std::int64_t m : {1, 7, 64, 65, 300, 1000, 8192})
+  constexpr std::int64_t kStageBytes[] = {9 << 10,  10 << 10, 16 << 10,
+                                          24 << 10, 32 << 10, 32 << 10};
+  constexpr std::int64_t kRows[] = {8, 16, 64, 64, 128, 128},
+                         kColumns[] = {64, 64, 64, 128, 128, 128};
+  for (const std::int64_t m : {1, 7, 16, 17, 64, 65, 300, 1000, 8192})
     for (const std::int64_t n : {1, 8, 1000, 6144, 24576, 151936}) {
       const Fp8TilePlan plan = plan_fp8_tiles(m, n, kHopper);
       const auto i = static_cast<std::size_t>(plan.tile);

@@ -43,5 +43,8 @@ void gemm_fp8_skinny(Context& ctx, const GemmArgs& args, const Fp8Scales& scales
 // Any number of prepared rows on Hopper; args.x is fp8_rows. `add` and a bfloat16 `out` as options
 // of GemmArgs; the bias is not added.
 void gemm_fp8_tiles(Context& ctx, const GemmArgs& args, const Fp8Scales& scales);
+// The same of few rows, by the plan of plan_fp8_tiles().
+void gemm_fp8_thin(Context& ctx, const GemmArgs& args, const Fp8Scales& scales,
+                   const Fp8TilePlan& plan);
 
 }  // namespace sluice::cuda

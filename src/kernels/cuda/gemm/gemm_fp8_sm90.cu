@@ -11,6 +11,7 @@
 #include "kernels/cuda/common/wgmma_fp8.cuh"
 #include "kernels/cuda/gemm/fp8.cuh"
 #include "kernels/cuda/gemm/fp8_plan.h"
+#include "kernels/cuda/gemm/fp8_steps.cuh"
 #include "kernels/cuda/gemm/gemm_fp8.h"
 #include "kernels/cuda/gemm/tile_pipeline_sm90.cuh"
 
@@ -45,63 +46,37 @@ class Fp8Consumer {
   __device__ Fp8Consumer(const Fp8TileArgs& args, Pipeline& pipeline, std::uint32_t shared)
       : args_(args),
         pipeline_(pipeline),
-        // The shuffles tell the compiler that all lanes have the same value.
-        shared_(__shfl_sync(kAllLanes, shared, 0)),
-        group_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0)),
+        shared_(shared),
+        // The shuffle tells the compiler that all lanes have the same value.
+        group_(S::kGroups == 1
+                   ? 0
+                   : __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0)),
         lane_(threadIdx.x % kWarp) {}
 
   __device__ void multiply_tile(const Place& place) {
-    // The MMAs of a step run while the sums of the step before are promoted.
-    float sums[kCount], even[kCount], odd[kCount];
+    float sums[kCount];
 #pragma unroll
     for (float& sum : sums) sum = 0;
-    const int steps = args_.loads.steps;
-    RowScales x(args_.x.scales(row_of(place, 0)), args_.x.scales(row_of(place, 1)), steps);
-    // No branch lies between the start and the end of an MMA: the compiler would serialise them.
-    issue(even);
-    int step = 0;
-    for (; step + 2 < steps; step += 2) {
-      issue(odd);
-      promote<1>(even, x, step, sums);
-      issue(even);
-      promote<1>(odd, x, step + 1, sums);
-    }
-    if (step + 1 < steps) {
-      issue(odd);
-      promote<1>(even, x, step, sums);
-      promote<0>(odd, x, step + 1, sums);
-    } else {
-      promote<0>(even, x, step, sums);
-    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) scales_of_[r] = args_.x.scales(row_of(place, r));
+    multiply_steps(*this, args_.loads.steps, sums);
     store(sums, place);
   }
 
- private:
+  // What multiply_steps() calls.
+
   static constexpr int kCount = S::kColumns / 2;
-  static constexpr int kScales = S::kColumns / ops::kFp8ScaleRows;
 
-  // Scales of the two rows of x that a thread has. Four steps are loaded together and four ahead:
-  // each load is a long way from memory.
-  struct RowScales {
-    const float* from[2];
-    float4 next[2] = {}, now[2] = {};
-    int steps;
-
-    __device__ RowScales(const float* first, const float* second, int num_steps)
-        : from{first, second}, steps(num_steps) {
-      if constexpr (kGroups) next[0] = load_four(first), next[1] = load_four(second);
-    }
-    __device__ void go_to(int step) {
-      if (step % 4 != 0) {
-#pragma unroll
-        for (float4& four : now) four = {four.y, four.z, four.w, 0};
-        return;
-      }
-      now[0] = next[0], now[1] = next[1];
-      if (step + 4 < steps)
-        next[0] = load_four(from[0] + step + 4), next[1] = load_four(from[1] + step + 4);
-    }
+  // Of the two rows of x that a thread has.
+  struct Scales {
+    float4 of[2];
   };
+  __device__ void load(Scales& scales, int step) const {
+    if constexpr (kGroups) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) scales.of[r] = load_four(scales_of_[r] + step);
+    }
+  }
 
   // Starts the MMAs of the next step.
   __device__ void issue(float (&step_sums)[kCount]) {
@@ -113,20 +88,19 @@ class Fp8Consumer {
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kSwizzleBytes / 32; ++s)
-      multiply<S::kColumns>(step_sums, row_tile + 2 * s, weight_tile + 2 * s, s > 0);
+      multiply<S::kColumns>(step_sums, advanced(row_tile, 2 * s), advanced(weight_tile, 2 * s),
+                            s > 0);
     wgmma_commit();
     at_.advance(args_.loads.stages);
   }
 
-  // sums += those of a step times their scales, while the MMAs of kRunning later steps run.
-  template <int kRunning>
-  __device__ void promote(float (&step_sums)[kCount], RowScales& x, int step,
-                          float (&sums)[kCount]) {
+  // sums += those of step kStep of four times their scales, while the MMAs of kRunning later steps
+  // run.
+  template <int kRunning, int kStep>
+  __device__ void promote(float (&step_sums)[kCount], const Scales& x, float (&sums)[kCount]) {
     float w_scale[kScales] = {};
-    if constexpr (kGroups) {
-      x.go_to(step);
+    if constexpr (kGroups)
       load_shared(scales_at<S>(shared_, args_.loads.stages, promoted_.stage), w_scale);
-    }
     wgmma_wait<kRunning>();
     pin_registers(step_sums);
     release_stage<S>(pipeline_, promoted_.stage);
@@ -135,11 +109,14 @@ class Fp8Consumer {
     for (int i = 0; i < kCount; ++i) {
       // Accumulator element 4 j + 2 r + c: row lane / 4 + 8 r, column 8 j + 2 (lane % 4) + c.
       if constexpr (kGroups)
-        sums[i] = fmaf(step_sums[i], x.now[i / 2 % 2].x * w_scale[i / 8], sums[i]);
+        sums[i] = fmaf(step_sums[i], part_of<kStep>(x.of[i / 2 % 2]) * w_scale[i / 8], sums[i]);
       else
         sums[i] += step_sums[i];
     }
   }
+
+ private:
+  static constexpr int kScales = S::kColumns / ops::kFp8ScaleRows;
 
   // The row of x that accumulators with this r have, within the matrix.
   __device__ int row_of(const Place& place, int r) const {
@@ -217,6 +194,7 @@ class Fp8Consumer {
   Pipeline& pipeline_;
   std::uint32_t shared_;
   int group_, lane_;
+  const float* scales_of_[2] = {};
   PipelinePlace at_, promoted_;  // the next stages
 };
 
@@ -258,7 +236,9 @@ bool launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8T
 bool launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8TilePlan& plan) {
   switch (plan.tile) {
     case Fp8Tile::k8x64:
-      return launch<8, 64, 1>(ctx, a, scales, plan);
+    case Fp8Tile::k16x64:
+      gemm_fp8_thin(ctx, a, scales, plan);
+      return true;
     case Fp8Tile::k64x64:
       return launch<64, 64, 1>(ctx, a, scales, plan);
     case Fp8Tile::k64x128:
