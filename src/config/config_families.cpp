@@ -21,6 +21,12 @@ constexpr FamilyDefaults kFirstFamilies[] = {
      .bias = BiasRule::kQkvAlways,
      .window = WindowRule::kFromLayer,
      .sliding_window = 4096},
+    // Qwen2's layers. `attention_bias` is in its files; the class does not read it.
+    {.architecture = "MiMoForCausalLM",
+     .model_type = "mimo",
+     .bias = BiasRule::kQkvAlways,
+     .window = WindowRule::kFromLayer,
+     .sliding_window = 4096},
     {.architecture = "Qwen3ForCausalLM",
      .model_type = "qwen3",
      .head_dim = 128,

@@ -31,6 +31,7 @@ constexpr std::array kDecoders = {
     DecoderSpec{.architecture = "LlamaForCausalLM"},
     DecoderSpec{.architecture = "MistralForCausalLM"},
     DecoderSpec{.architecture = "Qwen2ForCausalLM"},
+    DecoderSpec{.architecture = "MiMoForCausalLM"},
     DecoderSpec{.architecture = "Qwen3ForCausalLM"},
     DecoderSpec{.architecture = "MixtralForCausalLM", .moe = kMixtralMoeNames},
     DecoderSpec{.architecture = "Qwen2MoeForCausalLM"},

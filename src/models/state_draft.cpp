@@ -1,4 +1,5 @@
-// Sources: the EAGLE repository; transformers' MtpModel; FastDeploy's ernie4_5_mtp.
+// Sources: the EAGLE repository; transformers' MtpModel; FastDeploy's ernie4_5_mtp; MiMo's released
+// modelling code.
 #include "models/state_draft.h"
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ namespace {
 struct StateDraftNames {
   std::string_view embedding_norm = {}, state_norm = {};
   std::string_view projection;      // of the two, the embedding first
+  bool state_first = false;         // the projection reads the state first
   std::string_view layers;          // {}: the number of the layer, where there are several
   bool first_has_norm = true;       // a norm before the attention of the first layer
   std::string_view last_norm = {};  // of what the next depth and the head read
@@ -48,6 +50,13 @@ constexpr std::array kOwnDrafts = {
                        .projection = "model.mtp_linear_proj.0",
                        .layers = "model.mtp_block.0",
                        .target_last_norm = true}},
+    OwnDraft{.architecture = "MiMoForCausalLM",
+             .names = {.embedding_norm = "model.mtp_layers.0.token_layernorm",
+                       .state_norm = "model.mtp_layers.0.hidden_layernorm",
+                       .projection = "model.mtp_layers.0.input_proj",
+                       .state_first = true,
+                       .layers = "model.mtp_layers.0",
+                       .last_norm = "model.mtp_layers.0.final_layernorm"}},
 };
 
 const OwnDraft* find_own_draft(std::string_view architecture) {
@@ -61,7 +70,9 @@ class StateDraft final : public LayeredDraft {
   StateDraft(WeightLoader& loader, const StateDraftNames& names, int number,
              const ModelConfig& config, const ModelConfig& target_config,
              const EmbeddingAndHead& target, const ModelOptions& options)
-      : LayeredDraft(loader, config, target_config), target_(target) {
+      : LayeredDraft(loader, config, target_config),
+        target_(target),
+        state_first_(names.state_first) {
     const Weights root = loader.root();
     const std::int64_t hidden = config.hidden_size;
     const auto path = [&](std::string_view name, int n) {
@@ -93,15 +104,17 @@ class StateDraft final : public LayeredDraft {
   ops::NormedRows begin(Context& ctx, const ForwardBatch& fb, const DraftIO& io,
                         Rows& rows) const override {
     const Tensor half = rows.stream.branch;
+    const std::int64_t hidden = hidden_size(), embedding_at = state_first_ ? hidden : 0,
+                       state_at = state_first_ ? 0 : hidden;
     if (own_embedding_.data.defined())
       ops::embedding(ctx, fb.input_ids, own_embedding_, half);
     else
       target_.look_up(ctx, fb.input_ids, half);
     if (embedding_norm_.defined()) embedding_norm_.forward(ctx, half, half);
-    ops::convert(ctx, half, rows.both.slice(1, 0, hidden_size()));
+    ops::convert(ctx, half, rows.both.slice(1, embedding_at, hidden));
     ops::convert(ctx, io.target.defined() ? io.target : io.states, half);
     if (state_norm_.defined()) state_norm_.forward(ctx, half, half);
-    ops::convert(ctx, half, rows.both.slice(1, hidden_size(), hidden_size()));
+    ops::convert(ctx, half, rows.both.slice(1, state_at, hidden));
     projection_.forward(ctx, rows.both, rows.stream.hidden);
     const Norm& norm = layers_[0].input_norm;
     return norm.defined() ? norm.of(ctx, rows.stream) : ops::NormedRows(rows.stream.hidden);
@@ -112,6 +125,7 @@ class StateDraft final : public LayeredDraft {
   }
 
   const EmbeddingAndHead& target_;
+  bool state_first_;
   Norm embedding_norm_, state_norm_;
   Linear projection_;
   ops::Weight own_embedding_;

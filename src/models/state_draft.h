@@ -1,6 +1,6 @@
 // A draft of ordinary decoder layers that read one row: a projection of a token's embedding and a
 // state, side by side. Heads of EAGLE-1 and EAGLE-2 are such drafts, and so are draft layers that
-// stand in the checkpoint of GLM-4.5 and ERNIE-4.5.
+// stand in the checkpoint of GLM-4.5, ERNIE-4.5 and MiMo.
 #pragma once
 
 #include <memory>

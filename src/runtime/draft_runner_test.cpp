@@ -21,7 +21,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 
 constexpr int kMaxDrafts = 4;
-const char* const kModels[] = {"deepseek-v3", "deepseek-v32", "glm-moe-dsa"};
+const char* const kModels[] = {"deepseek-v3", "deepseek-v32", "glm-moe-dsa", "mimo"};
 
 namespace fs = std::filesystem;
 
@@ -206,7 +206,7 @@ TEST(DraftRunner, DraftsOfHeadsDoNotDependOnHowTheStepsWereCut) {
         std::pair{"../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
         std::pair{"../models/llama-plain", "families/eagle3-no-aux"},
         std::pair{"../models/llama-llama3-tied", "families/eagle-llama-nobias"},
-        std::pair{"../models/glm4-moe", ""}}) {
+        std::pair{"../models/glm4-moe", ""}, std::pair{"targets/mimo", ""}}) {
     SCOPED_TRACE(head);
     const fs::path draft = *head == 0 ? fs::path() : recorded() / head;
     expect_no_difference({recorded() / model, draft}, false);
@@ -293,7 +293,7 @@ TEST(DraftRunner, EqualsRecordedDrafts) {
        {"mtp-deepseek-v3", "mtp-deepseek-v32", "mtp-glm-moe-dsa", "eagle3-llama",
         "eagle3-llama-nested-ids", "eagle3-qwen3", "eagle3-speculators-qwen3", "eagle3-gpt-oss",
         "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama", "eagle-llama",
-        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie"}) {
+        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie", "mtp-mimo"}) {
     SCOPED_TRACE(family);
     const fs::path folder = recorded() / "families" / family;
     const Json reference = parse_json_or_throw(text_of(folder / "golden.json"), family);

@@ -23,7 +23,8 @@ constexpr std::array kRows = {
                    .method = DraftMethod::kNgram,
                    .default_drafts = 7},
     DraftMethodRow{.name = "NEXTN",
-                   .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp ernie_mtp",
+                   .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp ernie_mtp "
+                              "mimo_mtp",
                    .method = DraftMethod::kNextn,
                    .default_drafts = 3},
     DraftMethodRow{.name = "EAGLE",

@@ -22,6 +22,7 @@ YARN_DS = dict(factor=4.0, original_max_position_embeddings=4096, beta_fast=32, 
 #              longer inputs
 #   mtp        append a next-token-prediction layer to the file (transformers ignores it), N = its
 #              index
+#   mimo       after the model has run, the file gets the names and the draft layer of MiMo, whose layers are Qwen2's
 #   hub        also write config.hub.json, the same values with the key names used before
 #              transformers 5
 #   lens       prompt lengths
@@ -33,7 +34,7 @@ ARCHS = {}
 
 
 def arch(name, cls, dtype="bfloat16", seed=None, base=True, **kw):
-    options = {k: kw.pop(k) for k in ("vary_rope", "mtp", "hub", "lens", "note", "std", "emb_std", "embed_scale", "model_cls", "shard") if k in kw}
+    options = {k: kw.pop(k) for k in ("vary_rope", "mtp", "hub", "lens", "note", "std", "emb_std", "embed_scale", "model_cls", "shard", "mimo") if k in kw}
     cfg = dict(BASE, **kw) if base else kw
     ARCHS[name] = dict(name=name, cls=cls, cfg=cfg, dtype=dtype, seed=seed if seed is not None else 1000 + len(ARCHS), **options)
 
@@ -193,3 +194,5 @@ arch("fallback-biogpt", "BioGptConfig", base=False, vocab_size=VOCAB, hidden_siz
      max_position_embeddings=256, bos_token_id=0, eos_token_id=2, pad_token_id=1)
 arch("fallback-persimmon", "PersimmonConfig", base=False, **{k: v for k, v in BASE.items() if k != "num_key_value_heads"}, qk_layernorm=True,
      rope_parameters=rope(25000.0, partial_rotary_factor=0.5))
+# --- rows with a seed of their own
+arch("mimo", "Qwen2Config", seed=1700, mimo=True, rope_parameters=rope(640000.0))
