@@ -46,6 +46,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "kernels/cuda": ["kernels/types"],
     "kernels/cuda/common": ["kernels/cuda"],
     "kernels/cuda/gemm": ["kernels/cuda/common"],
+    "kernels/cuda/fp8": ["kernels/cuda/gemm"],
     "kernels/cuda/attention": ["kernels/cuda/common"],
     "kernels/cuda/moe": ["kernels/cuda/gemm"],
     "kernels/cuda/elementwise": ["kernels/cuda/attention"],

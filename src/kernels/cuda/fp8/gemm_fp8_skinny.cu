@@ -12,9 +12,9 @@
 //   5. reduction.put    the warps' sums to shared memory
 //   6. element.store    epilogue: sum over the warps, scale, bias, activation or residual
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/gemm/fp8.cuh"
-#include "kernels/cuda/gemm/fp8_plan.h"
-#include "kernels/cuda/gemm/gemm_fp8.h"
+#include "kernels/cuda/fp8/fp8.cuh"
+#include "kernels/cuda/fp8/fp8_plan.h"
+#include "kernels/cuda/fp8/gemm_fp8.h"
 #include "kernels/cuda/gemm/skinny_output.cuh"
 
 namespace sluice::cuda {

@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "kernels/cuda/common/session.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm/fp8_plan.h"
-#include "kernels/cuda/gemm/gemm_fp8.h"
+#include "kernels/cuda/fp8/fp8_plan.h"
+#include "kernels/cuda/fp8/gemm_fp8.h"
 
 namespace sluice::cuda {
 namespace {

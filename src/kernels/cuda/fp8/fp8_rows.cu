@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/gemm/fp8.cuh"
-#include "kernels/cuda/gemm/gemm_fp8.h"
+#include "kernels/cuda/fp8/fp8.cuh"
+#include "kernels/cuda/fp8/gemm_fp8.h"
 #include "kernels/cuda/gemm/weight_pipeline.cuh"
 
 namespace sluice::cuda {

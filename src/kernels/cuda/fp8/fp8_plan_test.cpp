@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm/fp8_plan.h"
+#include "kernels/cuda/fp8/fp8_plan.h"
 
 #include <gtest/gtest.h>
 

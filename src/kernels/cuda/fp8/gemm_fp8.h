@@ -1,7 +1,7 @@
 // GEMMs with FP8 weights inside kernels/cuda (kernels/types/fp8.h has the arithmetic).
 #pragma once
 
-#include "kernels/cuda/gemm/fp8_plan.h"
+#include "kernels/cuda/fp8/fp8_plan.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/types/weight.h"
 

@@ -9,10 +9,10 @@
 //                  step run.
 // 3. store         epilogue: float32, a sum with the residual, or bfloat16
 #include "kernels/cuda/common/wgmma_fp8.cuh"
-#include "kernels/cuda/gemm/fp8.cuh"
-#include "kernels/cuda/gemm/fp8_plan.h"
-#include "kernels/cuda/gemm/fp8_steps.cuh"
-#include "kernels/cuda/gemm/gemm_fp8.h"
+#include "kernels/cuda/fp8/fp8.cuh"
+#include "kernels/cuda/fp8/fp8_plan.h"
+#include "kernels/cuda/fp8/fp8_steps.cuh"
+#include "kernels/cuda/fp8/gemm_fp8.h"
 #include "kernels/cuda/gemm/tile_pipeline_sm90.cuh"
 
 namespace sluice::cuda {
