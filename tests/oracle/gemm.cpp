@@ -13,7 +13,8 @@ constexpr Shape kShapes[] = {{1, 1, 1, 0},         {3, 5, 7, 1},        {1, 512,
                              {8, 129, 4096, 8},    {9, 64, 2048, 0},    {17, 200, 333, 3},
                              {64, 768, 768, 0},    {65, 96, 130, 2},    {200, 512, 1024, 8},
                              {512, 1024, 2048, 0}, {1, 4096, 12288, 0}, {16, 513, 4096, 8},
-                             {5, 20, 8, 0},        {11, 6000, 1048, 0}, {2, 16, 40, 0}};
+                             {5, 20, 8, 0},        {11, 6000, 1048, 0}, {2, 16, 40, 0},
+                             {130, 64, 7168, 8},   {70, 129, 1100, 4},  {33, 256, 2048, 0}};
 
 // The types of the weights that a GPU's rows of ops/weight_table.h hold as plain numbers. FP8 is in
 // fp8.cpp, and fragments are in int_weights.cpp. A row of another format or layout needs cases of

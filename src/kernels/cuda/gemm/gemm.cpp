@@ -61,6 +61,9 @@ void multiply(Context& ctx, const GemmArgs& args) {
     case GemmKernel::kTiled:
       gemm_tiled(ctx, args);
       break;
+    case GemmKernel::kSplit:
+      gemm_split(ctx, args);
+      break;
     case GemmKernel::kBatchInvariant:
       gemm_batch_invariant(ctx, args);
       break;

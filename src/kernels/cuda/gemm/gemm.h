@@ -48,6 +48,8 @@ SkinnyPlan skinny_plan(const Context& ctx, const GemmArgs& args,
 bool multiply_by_library(Context& ctx, const GemmArgs& args);
 
 void gemm_by_rows(Context& ctx, const GemmArgs& args);
+// Hopper, rows of x and w on 16 bytes; the bias is not added.
+void gemm_split(Context& ctx, const GemmArgs& args);
 // Up to 16 rows, bfloat16 by bfloat16, rows on 16 bytes, k a multiple of 8; adds the bias. With a
 // fused norm or SwiGLU: up to kMaxStreamedRows rows, a batch of one.
 void gemm_skinny(Context& ctx, const GemmArgs& args, const RowsAround& around = {});

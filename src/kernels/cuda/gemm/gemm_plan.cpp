@@ -8,6 +8,9 @@
 namespace sluice::cuda {
 namespace {
 
+// Maximum columns of kSplit: with more, its tiles alone keep the SMs busy. Its k: eight shares of
+// four steps.
+constexpr std::int64_t kSplitColumns = 512, kSplitK = 1024;
 // Up to this many rows reading the weights dominates.
 constexpr std::int64_t kRowsAtOnce = 8;
 // From this many rows on, tiles are faster than reading the weights again for every eight rows.
@@ -42,7 +45,10 @@ GemmKernel choose_gemm(const GemmInputs& inputs) {
     return GemmKernel::kSkinny;
   const std::int64_t few = inputs.x != DType::kBF16 || !served ? kManyRows : near ? kRowsAtOnce : 0;
   if (inputs.m <= few) return GemmKernel::kRows;
-  return served ? GemmKernel::kLibrary : GemmKernel::kTiled;
+  if (served) return GemmKernel::kLibrary;
+  const bool splits =
+      inputs.sm == 90 && inputs.aligned && inputs.n <= kSplitColumns && inputs.k >= kSplitK;
+  return splits ? GemmKernel::kSplit : GemmKernel::kTiled;
 }
 
 int gemm_rows_at_once(std::int64_t m) {

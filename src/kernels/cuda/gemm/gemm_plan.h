@@ -12,6 +12,7 @@ enum class GemmKernel : std::uint8_t {
   kSkinny,          // bfloat16 on tensor cores, weights streamed once for up to 16 rows
   kRows,            // a warp for each output column; weights are streamed once for up to 8 rows
   kTiled,           // 64 x 64 tiles in shared memory, float32 arithmetic
+  kSplit,           // few columns: float32 arithmetic, eight CTAs share k; Hopper
   kLibrary,         // cuBLASLt
   kBatchInvariant,  // bfloat16 on Hopper's wgmma, with the same order of summation for every m
 };

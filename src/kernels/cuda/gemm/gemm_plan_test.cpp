@@ -35,6 +35,25 @@ TEST(GemmPlan, SmallBatchesInBfloat16StreamTheWeights) {
   EXPECT_EQ(choose_gemm(odd), GemmKernel::kRows);
 }
 
+TEST(GemmPlan, FewColumnsOfMixedTypesShareK) {
+  GemmInputs router = inputs(128, DType::kF32, DType::kBF16);
+  router.n = 256, router.k = 7168, router.sm = 90;
+  EXPECT_EQ(choose_gemm(router), GemmKernel::kSplit);
+  for (const auto change :
+       {+[](GemmInputs& i) { i.n = 4096; }, +[](GemmInputs& i) { i.k = 512; },
+        +[](GemmInputs& i) { i.sm = 80; }, +[](GemmInputs& i) { i.aligned = false; }}) {
+    GemmInputs other = router;
+    change(other);
+    EXPECT_EQ(choose_gemm(other), GemmKernel::kTiled);
+  }
+  router.m = 64;
+  EXPECT_EQ(choose_gemm(router), GemmKernel::kRows);
+  router.x = router.w, router.m = 128;
+  EXPECT_EQ(choose_gemm(router), GemmKernel::kLibrary);
+  router.deterministic = true, router.x = DType::kF32;
+  EXPECT_EQ(choose_gemm(router), GemmKernel::kRows);
+}
+
 // GEMMs of one row on an H200.
 SkinnyInputs of_row(std::int64_t n, std::int64_t k) {
   return {.m = 1, .n = n, .k = k, .num_sms = 132, .sm = 90};

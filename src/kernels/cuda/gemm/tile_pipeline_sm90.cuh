@@ -160,6 +160,8 @@ __device__ inline std::uint64_t row_descriptor(std::uint32_t address) {
 template <class S>
 __device__ inline void release_stage(Pipeline& pipeline, int stage) {
   const std::uint32_t emptied = shared_address(&pipeline.emptied[stage]);
+  // Every lane has read scales; the lanes that arrive speak for them.
+  if constexpr (S::kScaleBytes > 0) __syncwarp();
   const unsigned lane = threadIdx.x % kWarp;
   if constexpr (S::kCluster == 1) {
     if (lane == 0) mbarrier_arrive(emptied);
