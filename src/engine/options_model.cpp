@@ -1,4 +1,5 @@
 // Options that say what is served and in which numbers.
+#include "config/quantization_names.h"
 #include "engine/options_rows.h"
 
 namespace sluice {
@@ -32,8 +33,19 @@ void set_dtype(Options& o, std::string_view v) {
                               {"fp16", "float16"}});
 }
 void set_quantization(Options& o, std::string_view v) {
-  o.quantization = parse::choice(
-      v, {{"auto", "auto"}, {"none", "none"}, {"int8", "int8"}, {"int4", "int4"}, {"fp8", "fp8"}});
+  if (const QuantizationName* name = find_quantization_name(v)) {
+    require(!name->methods.empty(), "'{}' is a form of other engines that is not computed; {}", v,
+            name->reason);
+    o.quantization = name->name;
+    return;
+  }
+  o.quantization = parse::choice(v, {{"auto", "auto"},
+                                     {"none", "none"},
+                                     {"int8", "int8"},
+                                     {"int4", "int4"},
+                                     {"fp8", "fp8"},
+                                     {"w8a8_fp8", "fp8"},
+                                     {"ptpc_fp8", "fp8"}});
 }
 void set_quantization_group(Options& o, std::string_view v) {
   o.quantization_group_size = parse::choice(v, {{"32", "32"}, {"128", "128"}}) == "128" ? 128 : 32;
@@ -173,12 +185,13 @@ std::vector<OptionRow> model_option_rows() {
       {.name = "quantization",
        .aliases = "q",
        .group = kModel,
-       .allowed = "auto, none, int8, int4, fp8",
+       .allowed = "auto, none, int8, int4, fp8, or what the checkpoint is (awq, gptq_marlin, ...)",
        .help =
            "How weights are held. auto: as the checkpoint stores them, where the device has a "
            "GEMM for that form (but float32 computation widens them); none: widened. int8, int4 "
            "and fp8 quantise any checkpoint while it is loaded; fp8, and all of them on a GPU, "
-           "its linear layers.",
+           "its linear layers. Other names of SGLang and vLLM are auto, and refused where the "
+           "checkpoint is something else.",
        .set = set_quantization,
        .get = field<&Options::quantization>},
       {.name = "quantization-group-size",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "config/quantization_names.h"
 #include "engine/rank_choice.h"
 #include "engine/speculation_choice.h"
 #include "models/state_draft.h"
@@ -46,43 +47,43 @@ std::optional<DType> dtype_named(const std::string& name, std::initializer_list<
 
 Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_cpu) {
   const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
+  const std::string how = means_stored(options.quantization) ? "auto" : options.quantization;
   Numerics out;
   const QuantizationConfig* stored = config.quantization ? &*config.quantization : nullptr;
   // Stored integers are multiplied with bfloat16, and most of their checkpoints are of float16.
-  const bool becomes_bf16 = config.dtype == DType::kF16 && stored != nullptr &&
-                            stored->is_integers() && options.quantization == "auto";
+  const bool becomes_bf16 =
+      config.dtype == DType::kF16 && stored != nullptr && stored->is_integers() && how == "auto";
   out.compute = dtype_named(options.dtype, {DType::kF32, DType::kBF16, DType::kF16})
                     .value_or(becomes_bf16  ? DType::kBF16
                               : stored_half ? config.dtype
                                             : DType::kF32);
-  if (options.quantization == "int8") out.quantization = ops::Format::kInt8;
-  if (options.quantization == "int4") out.quantization = ops::Format::kInt4;
+  if (how == "int8") out.quantization = ops::Format::kInt8;
+  if (how == "int4") out.quantization = ops::Format::kInt4;
   out.quantization_group = options.quantization_group_size;
-  const bool kept = options.quantization == "auto" || options.quantization == "fp8";
+  const bool kept = how == "auto" || how == "fp8";
   out.keep_fp8 = kept && out.compute == DType::kBF16;
   // Without a file, weights get the form that the checkpoint would have.
   const bool is_dummy = stored != nullptr && options.load_format == "dummy";
   const bool imagined = is_dummy && stored->is_fp8() && out.keep_fp8;
-  if (imagined || (options.quantization == "fp8" && stored == nullptr)) {
+  if (imagined || (how == "fp8" && stored == nullptr)) {
     out.quantization = ops::Format::kFp8;
     out.quantization_group = on_cpu || (imagined && stored->block_columns == 128) ? 128 : 0;
   }
   out.fp8_fragments = on_cpu && (out.keep_fp8 || out.quantization == ops::Format::kFp8);
-  if (is_dummy && stored->is_integers() && options.quantization == "auto") {
+  if (is_dummy && stored->is_integers() && how == "auto") {
     out.quantization = stored->bits == 8         ? ops::Format::kInt8
                        : stored->method == "awq" ? ops::Format::kInt4Zero
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
-  if (is_dummy && out.compute == DType::kBF16 && options.quantization == "auto")
+  if (is_dummy && out.compute == DType::kBF16 && how == "auto")
     out.experts_rounded_to = stored->is_mxfp4() ? ops::Format::kMxFp4 : out.quantization;
   // On a CPU --quantization and GGUF blocks have tiles of their own.
-  const bool stores_integers = stored != nullptr && (stored->is_integers() || stored->is_mxfp4()) &&
-                               options.quantization == "auto";
+  const bool stores_integers =
+      stored != nullptr && (stored->is_integers() || stored->is_mxfp4()) && how == "auto";
   out.int_fragments = (!on_cpu || stores_integers) && out.compute == DType::kBF16 &&
-                      options.quantization != "none" && out.quantization != ops::Format::kFp8;
-  out.keep_blocks =
-      options.quantization == "auto" && out.compute != DType::kF32 && (on_cpu || out.int_fragments);
+                      how != "none" && out.quantization != ops::Format::kFp8;
+  out.keep_blocks = how == "auto" && out.compute != DType::kF32 && (on_cpu || out.int_fragments);
   out.kv_stored =
       options.kv_cache_dtype == "fp8_e4m3"
           ? DType::kF8E4M3
@@ -90,6 +91,15 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   out.index_stored = dtype_named(options.index_cache_dtype, {DType::kBF16, DType::kF8E4M3});
   out.deterministic = options.deterministic;
   return out;
+}
+
+void check_quantization_name(Checks& checks, const Options& options, const ModelConfig& config) {
+  const QuantizationName* name = find_quantization_name(options.quantization);
+  if (name == nullptr) return;
+  const bool is_gguf = options.load_format == "gguf" || options.model.ends_with(".gguf");
+  const std::string refusal =
+      refusal_of_name(*name, config.quantization ? &*config.quantization : nullptr, is_gguf);
+  checks.require(refusal.empty(), "quantization", "{}", refusal);
 }
 
 void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig& config,
@@ -428,6 +438,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   place_experts(checks, options, config, on_cpu, plan);
   if (plan.dp_size > 1)
     plan.runner.model.feed_forward_ranks = RankShare{machine.rank, options.tp_size};
+  check_quantization_name(checks, options, config);
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;

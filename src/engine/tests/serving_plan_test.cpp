@@ -67,6 +67,9 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
       {"qwen3-8b", gpu(), with({{"quantization", "int4"}, {"dtype", "half"}}), "quantization",
        "--quantization int8 and int4 on a GPU multiply rows of bfloat16, and the computation is "
        "float16; add --dtype bfloat16, or --device cpu"},
+      {"qwen3-8b", cpu(), with({{"quantization", "awq_marlin"}}), "quantization",
+       "--quantization awq-marlin is for checkpoints that are awq, and this one is not quantised; "
+       "leave the option out"},
       {"qwen3-8b", cpu(), with({{"index-cache-dtype", "fp8"}}), "index-cache-dtype",
        "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), "
        "and Qwen3ForCausalLM has none; leave it out"},

@@ -1,0 +1,31 @@
+// Names that SGLang and vLLM take for --quantization, beside int8, int4 and fp8. A name is for
+// checkpoints of some methods (QuantizationConfig::method), or stands for a form that is not
+// computed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "config/quant_config.h"
+
+namespace sluice {
+
+struct QuantizationName {
+  std::string_view name;
+  std::string_view methods;  // of checkpoints, with spaces between; "gguf": files; empty: refused
+  std::string_view reason;   // of a refusal: what to take instead
+};
+
+// Null: no such name. '_' and '-' are one letter.
+const QuantizationName* find_quantization_name(std::string_view name);
+
+// Whether `name` means weights as the checkpoint stores them: "auto", or a name that is not
+// refused.
+bool means_stored(std::string_view name);
+
+// Why a checkpoint does not fit a name of find_quantization_name(); empty if it does. `stored`:
+// null where its configuration has none.
+std::string refusal_of_name(const QuantizationName& name, const QuantizationConfig* stored,
+                            bool is_gguf);
+
+}  // namespace sluice
