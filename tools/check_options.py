@@ -20,6 +20,7 @@ MORE_FILES = {
     "chat-template": 11,    # flags of `verify` and `run` too, and the name of what it is
     "load-format": 7,       # a flag of `pull` too
     # encoders have a plan of their own
+    "download-dir": 5,      # a flag of three verbs, and each node has its own
     "context-length": 9,    # and bench and verify make room for a whole sequence, and plan --gpus for many
     "max-running-requests": 5,  # the command of plan --gpus
     "max-queued-requests": 5,

@@ -90,16 +90,16 @@ FEATURES = [
     Row("Embeddings, reranking and labels by BERT, RoBERTa, XLM-R, ModernBERT, EuroBERT, Nomic-BERT", YES, NO),
     Row("Speculative decoding: prompt look-up, MTP layers, EAGLE heads, small models (`--speculative-algorithm`)", YES, YES,
         "speculative-algorithm speculative-config"),
-    Row("Tensor parallelism on one host (`--tp-size`)", YES, YES, "tp-size"),
+    Row("Tensor parallelism (`--tp-size`)", YES, YES, "tp-size"),
     Row("Whole experts at a rank (`--ep-size`, `--enable-expert-parallel`)", YES, YES, "ep-size enable-expert-parallel"),
     Row("Experts in several places, which move after their load (`--enable-eplb`)", YES, "refused",
         "enable-eplb ep-num-redundant-experts init-expert-location"),
-    Row("Pipeline parallelism on one host (`--pp-size`)", YES, YES, "pp-size"),
-    Row("Data-parallel attention on one host (`--dp-size`, `--enable-dp-attention`)", YES, YES, "dp-size enable-dp-attention"),
+    Row("Pipeline parallelism (`--pp-size`)", YES, YES, "pp-size"),
+    Row("Data-parallel attention (`--dp-size`, `--enable-dp-attention`)", YES, YES, "dp-size enable-dp-attention"),
+    Row("Ranks on several hosts (`--nnodes`)", YES, "refused", "nnodes dist-init-addr dist-key-file"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: several hosts", NO, NO, "", "nnodes"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),
     Row("Not yet: images, audio", NO, NO),
 ]

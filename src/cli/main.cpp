@@ -10,6 +10,7 @@
 #include "base/numa.h"
 #include "cli/colours.h"
 #include "cli/verbs.h"
+#include "engine/hosts/node.h"
 #include "engine/rank_process.h"
 
 namespace {
@@ -54,8 +55,7 @@ int run(std::span<const char* const> words) {
     return 0;
   }
   const VerbMatch match = find_verb(verbs, spelt);
-  const Arguments arguments =
-      parse_arguments(*match.verb, std::span(spelt).subspan(match.num_words));
+  Arguments arguments = parse_arguments(*match.verb, std::span(spelt).subspan(match.num_words));
   if (arguments.wants_help) {
     fmt::print("{}", arguments.wants_short_help ? short_help(*match.verb)
                                                 : verb_help(*match.verb, arguments.help_keyword));
@@ -67,6 +67,13 @@ int run(std::span<const char* const> words) {
       arguments.options.log_level);  // verbs that keep quiet by themselves ask whether it was given
   set_log_format(arguments.options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   if (arguments.options.numa == "isolate") isolate_on_own_node();  // before there is another thread
+  if (match.verb->takes_options) arguments.options = with_launcher(std::move(arguments.options));
+  const bool has_engine = match.verb->run == run_serve || match.verb->run == run_generate;
+  const int num_nodes = arguments.options.num_nodes();
+  if (num_nodes > 1 && !has_engine)
+    throw UsageError(fmt::format("--nnodes {}: {} runs on one host", num_nodes, match.verb->name),
+                     "serve and generate run on several");
+  if (has_engine && arguments.options.node() > 0) return run_node(model_options(arguments));
   return match.verb->run(arguments);
 }
 

@@ -57,9 +57,12 @@ RankEntry run_program(std::vector<std::string> words) {
   };
 }
 
-RankProcesses::RankProcesses(int size, RankEntry entry) : region_(SharedRegion::create(size)) {
+RankProcesses::RankProcesses(int size, int first, int count, RankEntry entry)
+    : region_(SharedRegion::create(size)) {
   for (int rank = 1; rank < size; ++rank)
-    children_.push_back({.rank = rank, .socket = MessageSocket(-1)});
+    children_.push_back({.rank = rank,
+                         .socket = MessageSocket(-1),
+                         .ended = rank < first || rank >= first + count});
   std::promise<std::string> started;
   std::future<std::string> outcome = started.get_future();
   // The system kills a rank when the thread that started it ends, so this thread stays.
@@ -73,6 +76,11 @@ RankProcesses::RankProcesses(int size, RankEntry entry) : region_(SharedRegion::
 }
 
 RankProcesses::~RankProcesses() {
+  end();
+}
+
+void RankProcesses::end() {
+  if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -100,7 +108,8 @@ void RankProcesses::start(Child& child, const RankEntry& entry) {
 
 void RankProcesses::look_after(const RankEntry& entry, std::promise<std::string> started) {
   try {
-    for (Child& child : children_) start(child, entry);
+    for (Child& child : children_)
+      if (!child.ended) start(child, entry);
   } catch (const Error& error) {
     end_all();
     return started.set_value(error.message());

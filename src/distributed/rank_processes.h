@@ -41,16 +41,19 @@ class RankProcesses {
   static constexpr std::chrono::seconds kSilence{5};
 
   // Ranks 1 to size - 1. Error{kNoResources}.
-  RankProcesses(int size, RankEntry entry);
+  RankProcesses(int size, RankEntry entry) : RankProcesses(size, 0, size, std::move(entry)) {}
+  // Those of [first, first + count) alone, which are on this host, without rank 0.
+  RankProcesses(int size, int first, int count, RankEntry entry);
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
-  // Closes the sockets, which ends the ranks, and kills those that do not end within two seconds.
   ~RankProcesses();
+  // Closes the sockets, which ends the ranks, and kills those that do not end within two seconds.
+  void end();
 
   SharedRegion& region() { return region_; }
   MessageSocket& socket(int rank) { return children_[static_cast<std::size_t>(rank) - 1].socket; }
   int pid(int rank) const { return children_[static_cast<std::size_t>(rank) - 1].pid; }
-  int size() const { return static_cast<int>(children_.size()) + 1; }
+  int size() const { return region_.size(); }
   // The region's failure, where one is about to be noticed: waits for it for a second at most.
   RankFailure failure_soon();
 
@@ -70,7 +73,8 @@ class RankProcesses {
   void end_all();
 
   SharedRegion region_;
-  std::vector<Child> children_;  // rank - 1; of the thread once it runs, but for the sockets
+  // [rank - 1]: of the thread once it runs, but for the sockets. Ranks elsewhere count as ended.
+  std::vector<Child> children_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;  // guarded by mutex_

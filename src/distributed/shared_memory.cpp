@@ -50,7 +50,8 @@ void SharedMemoryCommunicator::exchange(
   const int own = group_.first + rank_;
   if (count > 0)
     std::memcpy(region_.slot(lane_, own, operation), bytes, static_cast<size_t>(count));
-  SharedRegion::advance(region_.posted(lane_, own), operation + 1);
+  region_.slot_bytes(lane_, own, operation) = static_cast<std::uint32_t>(count);
+  region_.advance(region_.posted(lane_, own), operation + 1);
   for (int rank = 0; rank < size(); ++rank) {
     const int other = group_.first + rank;
     if (other != own) region_.await(region_.posted(lane_, other), operation + 1, spin_us_);

@@ -29,7 +29,8 @@ void SharedMemoryLink::send(const Tensor& x) {
     region_.await(region_.taken(to_), num_pieces_ + 1 - SharedRegion::kPieces, spin_us_);
     std::memcpy(region_.piece(to_, num_pieces_), static_cast<const std::byte*>(x.data) + first,
                 static_cast<std::size_t>(bytes));
-    SharedRegion::advance(region_.sent(to_), ++num_pieces_);
+    region_.piece_bytes(to_, num_pieces_) = static_cast<std::uint32_t>(bytes);
+    region_.advance(region_.sent(to_), ++num_pieces_);
   }
 }
 
@@ -40,7 +41,7 @@ void SharedMemoryLink::receive(const Tensor& x) {
     region_.await(region_.sent(to_), num_pieces_ + 1, spin_us_);
     std::memcpy(static_cast<std::byte*>(x.data) + first, region_.piece(to_, num_pieces_),
                 static_cast<std::size_t>(bytes));
-    SharedRegion::advance(region_.taken(to_), ++num_pieces_);
+    region_.advance(region_.taken(to_), ++num_pieces_);
   }
 }
 

@@ -19,7 +19,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x736c7569'63650002ull;  // the last digits: version of the layout
+constexpr std::uint64_t kMagic = 0x736c7569'63650003ull;  // the last digits: version of the layout
 constexpr std::size_t kMaxText = 1024;
 constexpr std::size_t kLine = 64;  // bytes of a cache line
 // A sleeper looks for a failure this often, also when nobody wakes it.
@@ -51,6 +51,8 @@ struct SharedRegion::Counter {
 struct SharedRegion::Cell {
   Counter posted[kLanes];
   Counter sent, taken;
+  alignas(kLine) std::uint32_t slot_bytes[kLanes][2] = {};
+  std::uint32_t piece_bytes[kPieces] = {};
   alignas(kLine) Word beats{0};
   alignas(kLine) std::atomic<std::uint32_t> num_results{0};
   std::atomic<std::uint64_t> results[kKeptResults];
@@ -64,6 +66,8 @@ struct SharedRegion::Header {
   std::uint32_t failure_kind = 0;
   std::uint32_t failure_length = 0;
   char failure_text[kMaxText] = {};
+  alignas(kLine) Word has_bell{0};
+  Counter bell;
   Cell cells[kMaxRanks];
   // [kLanes][2][size] slots and [size][kPieces] pieces follow. Memory that nobody writes is never
   // there.
@@ -139,6 +143,7 @@ void SharedRegion::fail(ErrorKind kind, std::string_view text) {
     wake(cell.sent.count);
     wake(cell.taken.count);
   }
+  ring();
 }
 
 std::optional<RankFailure> SharedRegion::failure() const {
@@ -173,7 +178,35 @@ std::optional<std::uint64_t> SharedRegion::result(int rank, std::uint32_t index)
   return cell.results[index % kKeptResults].load(std::memory_order_relaxed);
 }
 
+void SharedRegion::start_bell() {
+  header_->has_bell.store(1);
+}
+
+void SharedRegion::ring() {
+  if (header_->has_bell.load(std::memory_order_relaxed) == 0) return;
+  Counter& bell = header_->bell;
+  bell.count.fetch_add(1);
+  if (bell.sleepers.load() != 0) wake(bell.count);
+}
+
+std::uint32_t SharedRegion::await_bell(std::uint32_t seen) const {
+  Counter& bell = header_->bell;
+  bell.sleepers.fetch_add(1);
+  if (bell.count.load() == seen) sleep_on(bell.count, seen);
+  bell.sleepers.fetch_sub(1);
+  return bell.count.load();
+}
+
 void SharedRegion::advance(Counter& counter, std::uint32_t count) {
+  set(counter, count);
+  ring();
+}
+
+std::uint32_t SharedRegion::count_of(const Counter& counter) {
+  return counter.count.load(std::memory_order_acquire);
+}
+
+void SharedRegion::set(Counter& counter, std::uint32_t count) {
   counter.count.store(count);
   // Both are sequentially consistent: a rank that goes to sleep after this load sees `count`.
   if (counter.sleepers.load() != 0) wake(counter.count);
@@ -219,6 +252,14 @@ std::byte* SharedRegion::slot(Lane lane, int rank, std::uint32_t operation) cons
   const std::size_t index =
       (2 * std::size_t{lane} + operation % 2) * header_->size + static_cast<std::size_t>(rank);
   return reinterpret_cast<std::byte*>(header_) + Header::header_bytes() + index * kSlotBytes;
+}
+
+std::uint32_t& SharedRegion::slot_bytes(Lane lane, int rank, std::uint32_t operation) const {
+  return header_->cells[rank].slot_bytes[lane][operation % 2];
+}
+
+std::uint32_t& SharedRegion::piece_bytes(int rank, std::uint32_t index) const {
+  return header_->cells[rank].piece_bytes[index % kPieces];
 }
 
 std::byte* SharedRegion::piece(int rank, std::uint32_t index) const {

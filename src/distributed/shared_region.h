@@ -60,6 +60,13 @@ class SharedRegion {
   void beat(int rank);
   std::uint32_t beats(int rank) const;
 
+  // Ranks of other hosts (distributed/hosts/): from now on what ranks of this host post rings a
+  // bell, and one thread waits for it.
+  void start_bell();
+  // Waits until the bell has rung more often than `seen`, a tenth of a second at most. Returns how
+  // often it has.
+  std::uint32_t await_bell(std::uint32_t seen) const;
+
   // What a rank chose: the hash of step `index`, counted from 0. Kept for the last kKeptResults
   // steps.
   static constexpr std::uint32_t kKeptResults = 64;
@@ -70,13 +77,18 @@ class SharedRegion {
  private:
   friend class SharedMemoryCommunicator;
   friend class SharedMemoryLink;
+  friend class RegionMirror;
   struct Counter;
   struct Cell;
   struct Header;
   SharedRegion(int fd, Header* header, std::size_t bytes)
       : fd_(fd), header_(header), bytes_(bytes) {}
   // Sets a counter, and wakes those that wait for it.
-  static void advance(Counter& counter, std::uint32_t count);
+  static void set(Counter& counter, std::uint32_t count);
+  // The same by a rank of this host, so that other hosts learn of it.
+  void advance(Counter& counter, std::uint32_t count);
+  void ring();
+  static std::uint32_t count_of(const Counter& counter);
   // Waits until a counter has reached `count`: spins for `spin_us`, then sleeps. Throws the
   // failure.
   void await(Counter& counter, std::uint32_t count, int spin_us) const;
@@ -86,6 +98,9 @@ class SharedRegion {
   Counter& taken(int rank) const;
   std::byte* slot(Lane lane, int rank, std::uint32_t operation) const;
   std::byte* piece(int rank, std::uint32_t index) const;
+  // How many bytes of a slot and of a piece were written.
+  std::uint32_t& slot_bytes(Lane lane, int rank, std::uint32_t operation) const;
+  std::uint32_t& piece_bytes(int rank, std::uint32_t index) const;
 
   int fd_ = -1;
   Header* header_ = nullptr;

@@ -92,6 +92,15 @@ struct Options {
   int dp_size = 1;                   // groups of the ranks, each with attention of its own
   bool enable_dp_attention = false;  // what dp_size above 1 needs
   int num_ranks() const { return tp_size * pp_size; }
+  // Several hosts (docs/ranks.md). The program fills what is not given from its launcher.
+  int nnodes = 0;              // hosts that share the ranks equally; 0: one
+  int node_rank = -1;          // of this host; -1: node 0, which serves
+  std::string dist_init_addr;  // HOST:PORT where node 0 meets the others
+  std::string dist_key_file;   // the key that all nodes have
+  double dist_timeout_s = 60;  // for the nodes to meet
+  int num_nodes() const { return nnodes > 1 ? nnodes : 1; }
+  int node() const { return node_rank > 0 ? node_rank : 0; }
+  int ranks_of_node() const { return num_ranks() / num_nodes(); }
   bool disable_custom_all_reduce = false;  // NCCL takes all sums of GPUs
   bool deterministic = false;              // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =

@@ -163,4 +163,21 @@ std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sha
   return "";
 }
 
+std::string nodes_refusal(const NodesWanted& wanted) {
+  if (wanted.node >= wanted.num_nodes)
+    return fmt::format("there is no node {}: nodes are counted from 0 (--node-rank)", wanted.node);
+  if (wanted.num_nodes == 1) return "";
+  if (wanted.num_ranks % wanted.num_nodes != 0)
+    return fmt::format(
+        "ranks are dealt equally to nodes, and there {} {}; --tp-size {} or --pp-size {} would do",
+        wanted.num_ranks == 1 ? "is" : "are", wanted.num_ranks, wanted.num_nodes, wanted.num_nodes);
+  if (!wanted.has_address)
+    return "nodes need an address of node 0 to meet; give --dist-init-addr HOST:PORT";
+  if (!wanted.has_key)
+    return "nodes know each other by a secret; give all of them the same --dist-key-file, made by: "
+           "openssl rand -hex 32";
+  if (!wanted.on_cpu) return "ranks of several hosts compute on CPUs; give --device cpu";
+  return "";
+}
+
 }  // namespace sluice

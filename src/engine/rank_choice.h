@@ -32,4 +32,13 @@ std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size);
 // stands against it, in the same form.
 std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sharers);
 
+// How the ranks are dealt to hosts.
+struct NodesWanted {
+  int num_nodes = 1, node = 0;
+  int num_ranks = 1;
+  bool has_address = false, has_key = false, on_cpu = true;
+};
+// Empty: these nodes can be had. Else what stands against them, and what to change.
+std::string nodes_refusal(const NodesWanted& wanted);
+
 }  // namespace sluice

@@ -9,6 +9,7 @@
 #include "base/byte_stream.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "checkpoint/files_digest.h"
 #include "engine/model_choice.h"
 #include "runtime/agreement.h"
 
@@ -59,10 +60,33 @@ Hello read_hello(const Message& message) {
   return hello;
 }
 
+// Options that each node has for itself at their defaults. Those of the server are of no meaning to
+// ranks, too; their groups say so.
+Options shared_options(const Options& options) {
+  const Options plain;
+  Options shared = options;
+  for (const auto field :
+       {&Options::model, &Options::tokenizer, &Options::tokenizer_revision, &Options::download_dir,
+        &Options::device, &Options::dist_init_addr, &Options::dist_key_file, &Options::numa,
+        &Options::log_format, &Options::trace})
+    shared.*field = plain.*field;
+  for (const auto field : {&Options::nnodes, &Options::node_rank, &Options::threads,
+                           &Options::base_gpu_id, &Options::decode_log_interval})
+    shared.*field = plain.*field;
+  for (const auto field :
+       {&Options::dist_timeout_s, &Options::watchdog_timeout_s, &Options::drain_timeout_s})
+    shared.*field = plain.*field;
+  shared.served_model_names.clear();
+  shared.log_level = plain.log_level;
+  return shared;
+}
+
 // How long a rank looks for the others before it sleeps: not at all where threads outnumber
-// processors.
-int spin_us(const ServingPlan& plan, const Machine& machine, int num_ranks) {
-  const bool all_run = plan.runner.placement.num_threads * num_ranks <= machine.num_threads;
+// processors. What joins several hosts is a thread, too.
+int spin_us(const ServingPlan& plan, const Machine& machine) {
+  const int num_ranks = plan.num_ranks / plan.num_nodes;
+  const int threads = plan.runner.placement.num_threads * num_ranks + (plan.num_nodes > 1 ? 1 : 0);
+  const bool all_run = threads <= machine.num_threads;
   return all_run ? SharedMemoryCommunicator::kSpinUs : 0;
 }
 
@@ -74,7 +98,7 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
   const ServingPlan plan = resolve_or_throw(options, config, machine);
   const WeightSource source = open_weights(plan, config, hello.directory);
   RankCommunicators communicators(region, hello.rank, machine, plan);
-  require_same_model(communicators.all_ranks(), config, source, plan);
+  require_same_model(communicators.all_ranks(), config, source, plan, hello.directory);
   const RunnerOptions& wanted = plan.runner;
   const StartupReport quiet = [](const std::string&, double, const std::string&) {};
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
@@ -93,18 +117,63 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
 
 }  // namespace
 
-std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
-                                         RankEntry entry) {
+std::unique_ptr<RankProcesses> start_own_ranks(const Options& options, const std::string& directory,
+                                               RankEntry entry) {
   if (!entry) entry = run_program({"/proc/self/exe", std::string(kRankVerb)});
-  auto ranks = std::make_unique<RemoteRanks>(
-      std::make_unique<RankProcesses>(options.num_ranks(), std::move(entry)), options.tp_size,
-      options.dp_size);
-  for (int rank = 1; rank < options.num_ranks(); ++rank) {
+  const NodeLayout layout = layout_of(options);
+  const int first = layout.first_rank(options.node()), count = layout.ranks_of_node();
+  auto processes =
+      std::make_unique<RankProcesses>(layout.num_ranks, first, count, std::move(entry));
+  for (int rank = std::max(1, first); rank < first + count; ++rank) {
     ByteWriter hello;
     write_hello(options, directory, rank, hello);
-    ranks->greet(rank, hello.bytes());
+    // Where a rank has ended, what looks after it says so.
+    (void)processes->socket(rank).send(static_cast<std::uint32_t>(RankMessage::kHello),
+                                       hello.bytes());
   }
+  return processes;
+}
+
+std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
+                                         RankEntry entry, std::unique_ptr<NodeLobby> lobby) {
+  std::vector<JoinedNode> nodes;
+  if (lobby) nodes = lobby->wait();
+  auto ranks = std::make_unique<RemoteRanks>(start_own_ranks(options, directory, std::move(entry)),
+                                             options.tp_size, options.dp_size);
+  if (lobby)
+    ranks->span_hosts(
+        std::make_unique<HostBridge>(ranks->processes(), layout_of(options), 0, std::move(nodes)));
   return ranks;
+}
+
+void require_nodes(const Options& options) {
+  const bool on_cpu = serving_device(options).kind == DeviceKind::kCpu;
+  const std::string refusal = nodes_refusal(nodes_wanted(options, on_cpu));
+  require(refusal.empty(), "--nnodes {} is refused: {}", options.num_nodes(), refusal);
+}
+
+std::unique_ptr<NodeLobby> open_lobby(const Options& options) {
+  require_nodes(options);
+  if (options.num_nodes() == 1) return nullptr;
+  return std::make_unique<NodeLobby>(HostAddress::parse(options.dist_init_addr),
+                                     NodeKey::read(options.dist_key_file), launch_of(options),
+                                     std::chrono::duration<double>(options.dist_timeout_s));
+}
+
+NodeLayout layout_of(const Options& options) {
+  return {.num_ranks = options.num_ranks(),
+          .num_nodes = options.num_nodes(),
+          .num_sharers = options.tp_size / options.dp_size};
+}
+
+NodeLaunch launch_of(const Options& options) {
+  NodeLaunch launch{.num_nodes = options.num_nodes(), .node = options.node()};
+  launch.properties = {{"version", std::string(kVersion)},
+                       {"instruction set", std::string(cpu_isa_name(detect_cpu_isa()))}};
+  for (const GivenOption& one : given_options(shared_options(options)))
+    if (one.row->group != "Server" && one.row->group != "Limits")
+      launch.properties.emplace_back(fmt::format("--{}", one.row->name), one.text);
+  return launch;
 }
 
 int run_rank() {
@@ -153,10 +222,10 @@ WeightSource open_weights(const ServingPlan& plan, const ModelConfig& config,
 
 RankCommunicators::RankCommunicators(SharedRegion& region, int rank, const Machine& machine,
                                      const ServingPlan& plan)
-    : host_(region, rank, spin_us(plan, machine, region.size())),
+    : host_(region, rank, spin_us(plan, machine)),
       num_sharers_(plan.num_sharers()),
       dp_size_(plan.dp_size) {
-  const int spin = spin_us(plan, machine, region.size());
+  const int spin = spin_us(plan, machine);
   if (num_sharers_ > 1 && num_sharers_ < region.size())
     stage_host_ = std::make_unique<SharedMemoryCommunicator>(
         region, RankGroup{rank / num_sharers_ * num_sharers_, num_sharers_}, rank, spin);
@@ -234,15 +303,20 @@ void RankCommunicators::bind(const Stream& stream) {
 }
 
 void require_same_model(Communicator& communicator, const ModelConfig& config,
-                        const WeightSource& source, const ServingPlan& plan) {
+                        const WeightSource& source, const ServingPlan& plan,
+                        const std::string& directory) {
+  const int of_node = plan.num_ranks / plan.num_nodes;
   std::uint64_t hash = hash_bytes(config.architecture);
   for (const int number : {config.num_layers, config.hidden_size, config.vocab_size,
                            config.num_heads, config.num_kv_heads, config.intermediate_size})
     hash = hash_combine(hash, static_cast<std::uint64_t>(number));
-  require_agreement(communicator, "configuration", hash);
+  require_agreement(communicator, "configuration", hash, of_node);
   hash = source.total_bytes();
   for (const std::string& name : source.names()) hash = hash_bytes(name, hash);
-  require_agreement(communicator, "checkpoint", hash);
+  require_agreement(communicator, "checkpoint", hash, of_node);
+  if (plan.num_nodes > 1 && !plan.loading.dummy)
+    require_agreement(communicator, "model files", digest_of_files(directory, plan.loading.format),
+                      of_node);
   const Limits& limits = plan.runner.limits;
   hash = hash_combine(static_cast<std::uint64_t>(limits.max_running_requests),
                       static_cast<std::uint64_t>(limits.max_step_tokens));
@@ -250,7 +324,7 @@ void require_same_model(Communicator& communicator, const ModelConfig& config,
   hash = hash_combine(hash, static_cast<std::uint64_t>(plan.numerics().compute));
   for (const ExpertMap& map : plan.runner.model.expert_maps.layers)
     hash = hash_span(std::span<const std::int32_t>(map), hash);
-  require_agreement(communicator, "options", hash);
+  require_agreement(communicator, "options", hash, of_node);
 }
 
 }  // namespace sluice

@@ -11,6 +11,9 @@
 //
 // With T ranks a stage, rank r has share r % T of the matrices of stage S - 1 - r / T: the engine's
 // process is in the last stage, where tokens are chosen.
+//
+// With several nodes each has an equal number of consecutive ranks. Node 0 is the engine's; on the
+// others `sluice` starts the ranks, and joins them to these (engine/hosts/node.h).
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "checkpoint/weight_source.h"
+#include "distributed/hosts/node_lobby.h"
 #include "distributed/nccl.h"
 #include "distributed/peer/peer_communicator.h"
 #include "distributed/peer/peer_link.h"
@@ -35,9 +39,23 @@ namespace sluice {
 inline constexpr std::string_view kRankVerb = "rank";
 
 // Starts all ranks of `options` but the first with the model in `directory`, by `entry` or as this
-// program. Error{kNoResources}.
+// program. Those of other nodes have joined the lobby, or are waited for; null: there are none.
+// Error{kNoResources}; as NodeLobby::wait().
 std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
-                                         RankEntry entry = {});
+                                         RankEntry entry = {},
+                                         std::unique_ptr<NodeLobby> lobby = nullptr);
+// The ranks of this node alone, without the first.
+std::unique_ptr<RankProcesses> start_own_ranks(const Options& options, const std::string& directory,
+                                               RankEntry entry = {});
+
+// Where node 0 meets the others; null: there are none. Error{kBadInput}: an option or the key file
+// is wrong, or it cannot listen there.
+std::unique_ptr<NodeLobby> open_lobby(const Options& options);
+// Error{kBadInput}: these nodes cannot be had.
+void require_nodes(const Options& options);
+// What a node says of itself, and how ranks are dealt.
+NodeLaunch launch_of(const Options& options);
+NodeLayout layout_of(const Options& options);
 
 // The whole life of a rank's process, with the descriptors of RankProcesses in place; its exit
 // status. What goes wrong goes to the region, where all ranks read it.
@@ -87,8 +105,10 @@ class RankCommunicators {
   const int num_sharers_, dp_size_;
 };
 
-// Error{kBadInput} on all ranks where they see different files, or planned differently.
+// Error{kBadInput} on all ranks where they see different files, or planned differently. Where ranks
+// are on several nodes, parts of the files in `directory` are compared, too.
 void require_same_model(Communicator& communicator, const ModelConfig& config,
-                        const WeightSource& source, const ServingPlan& plan);
+                        const WeightSource& source, const ServingPlan& plan,
+                        const std::string& directory = "");
 
 }  // namespace sluice

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "config/quantization_names.h"
-#include "engine/rank_choice.h"
 #include "engine/speculation_choice.h"
 #include "models/state_draft.h"
 #include "runtime/expert_location.h"
@@ -279,19 +278,21 @@ NumaNodes nodes_of_rank(const NumaNodes& nodes, int rank, int num_ranks) {
   return {first, first + static_cast<std::ptrdiff_t>(each)};
 }
 
-// Threads are dealt to the ranks of the machine. Workers and memory are dealt over no nodes on a
-// GPU, whose host memory is no worker's, and with the Transformers plugin: torch's threads are made
-// by the engine's, and would all be kept to the node of that.
+// Threads are dealt to the ranks of the machine, of which there are as many on each node. Workers
+// and memory are dealt over no nodes on a GPU, whose host memory is no worker's, and with the
+// Transformers plugin: torch's threads are made by the engine's, and would all be kept to the node
+// of that.
 Placement placement_of(const Options& options, const ModelConfig& config, const Machine& machine) {
   const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
+  const int here = std::max(1, options.ranks_of_node());
   const bool dealt = options.numa == "distribute" && on_cpu && !config.fallback;
   const int threads =
       options.threads > 0 ? std::min(options.threads, machine.num_threads) : machine.num_threads;
   return {.device = machine.device,
-          .num_threads = std::max(1, threads / options.num_ranks()),
-          .numa_nodes = dealt ? nodes_of_rank(machine.numa_nodes, machine.rank, options.num_ranks())
-                              : NumaNodes{},
-          .num_sharers = on_cpu ? options.num_ranks() : 1};
+          .num_threads = std::max(1, threads / here),
+          .numa_nodes =
+              dealt ? nodes_of_rank(machine.numa_nodes, machine.rank % here, here) : NumaNodes{},
+          .num_sharers = on_cpu ? here : 1};
 }
 
 AttentionOptions attention_options(const Options& options, const Machine& machine) {
@@ -396,6 +397,15 @@ Loading loading_of(const Options& options) {
 
 }  // namespace
 
+NodesWanted nodes_wanted(const Options& options, bool on_cpu) {
+  return {.num_nodes = options.num_nodes(),
+          .node = options.node(),
+          .num_ranks = options.num_ranks(),
+          .has_address = !options.dist_init_addr.empty(),
+          .has_key = !options.dist_key_file.empty(),
+          .on_cpu = on_cpu};
+}
+
 int prefill_tokens_of_a_step(const Options& options, Device device) {
   const int chunk = options.chunked_prefill_size != 0 ? options.chunked_prefill_size
                     : device.kind == DeviceKind::kCpu ? kDefaultChunk
@@ -409,7 +419,10 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   Checks checks;
   const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
   ServingPlan plan;
+  plan.num_nodes = options.num_nodes();
   plan.num_ranks = options.num_ranks();
+  const std::string unmet = nodes_refusal(nodes_wanted(options, on_cpu));
+  checks.require(unmet.empty(), "nnodes", "--nnodes {} is refused: {}", plan.num_nodes, unmet);
   plan.num_stages = options.pp_size;
   plan.stage = options.pp_size - 1 - machine.rank / options.tp_size;
   plan.peer_sums = !options.disable_custom_all_reduce;

@@ -17,6 +17,7 @@
 #include "config/model_config.h"
 #include "engine/machine.h"
 #include "engine/options.h"
+#include "engine/rank_choice.h"
 #include "runtime/expert_balancer.h"
 #include "runtime/runner_options.h"
 #include "scheduler/scheduler.h"
@@ -37,6 +38,7 @@ struct ServingPlan {
   SchedulerOptions scheduler;  // without `groups`, which the model tells
   Loading loading;
   SpeculationOptions speculation;
+  int num_nodes = 1;          // hosts with an equal number of the ranks
   int num_ranks = 1;          // that share the model, each in a process of its own
   int num_stages = 1;         // of a pipeline, each with an equal number of ranks
   int dp_size = 1;            // groups of ranks with attention of their own (data parallel)
@@ -54,6 +56,9 @@ struct ServingPlan {
 // what it was, what is allowed, and what to change.
 Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                             const Machine& machine);
+
+// The hosts that the options ask for, which nodes_refusal() judges.
+NodesWanted nodes_wanted(const Options& options, bool on_cpu);
 
 // resolve(), with the fault as an Error{kBadInput}.
 ServingPlan resolve_or_throw(const Options& options, const ModelConfig& config,

@@ -89,6 +89,7 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
 std::string describe_ranks(const ServingPlan& plan, const ModelConfig& config) {
   std::string text =
       fmt::format("{} processes of {} threads", plan.num_ranks, plan.runner.placement.num_threads);
+  if (plan.num_nodes > 1) text += fmt::format(" on {} nodes", plan.num_nodes);
   if (plan.dp_size > 1) text += fmt::format(", attention in {} groups", plan.dp_size);
   if (plan.runner.model.ep_size > 1)
     text += fmt::format(", experts in {} groups", plan.runner.model.ep_size);
@@ -110,9 +111,9 @@ void log_end_tokens(const EndTokens& ends) {
 
 // Of the start-up, once `step` is done. A start-up may leave steps out.
 double share_done(std::string_view step) {
-  constexpr std::string_view kSteps[] = {"resolve",       "read",          "meet ranks",
-                                         "load",          "plan memory",   "warm up",
-                                         "record graphs", "measure drafts"};
+  constexpr std::string_view kSteps[] = {"resolve",    "read",          "meet nodes",
+                                         "meet ranks", "load",          "plan memory",
+                                         "warm up",    "record graphs", "measure drafts"};
   const auto* const at = std::ranges::find(kSteps, step);
   check(at != std::end(kSteps), "a step of the start-up without a place: {}", step);
   return static_cast<double>(at - kSteps + 1) / static_cast<double>(std::size(kSteps));
@@ -147,6 +148,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   };
 
   isolate(options);
+  std::unique_ptr<NodeLobby> lobby = open_lobby(options);
   // a missing GPU is said before anything is read
   const Device device = serving_device(options);
   auto start = Clock::now();
@@ -168,17 +170,28 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
     log_info("speculation: {}", describe(parts->plan.speculation));
   std::unique_ptr<RemoteRanks> others;
   std::unique_ptr<RankCommunicators> communicators;  // over the region of `others`
-  if (parts->plan.num_ranks > 1) others = start_ranks(options, model.directory);
+  if (parts->plan.num_ranks > 1 && !lobby) others = start_ranks(options, model.directory);
   WeightSource source = open_weights(parts->plan, parts->config, model.directory);
   parts->plan.runner.draft = read_draft(options, parts->plan, parts->config, model.directory);
   report("read", since(start),
          fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 
   const RunnerOptions& wanted = parts->plan.runner;
+  if (lobby) {
+    start = Clock::now();
+    others = start_ranks(options, model.directory, {}, std::move(lobby));
+    report("meet nodes", since(start), fmt::format("{} nodes", parts->plan.num_nodes));
+  }
   if (others) {
     start = Clock::now();
     communicators = std::make_unique<RankCommunicators>(others->region(), 0, machine, parts->plan);
-    require_same_model(communicators->all_ranks(), parts->config, source, parts->plan);
+    try {
+      require_same_model(communicators->all_ranks(), parts->config, source, parts->plan,
+                         model.directory);
+    } catch (const Error& error) {
+      others->region().fail(error.kind(), error.message());  // so that all nodes say the same
+      throw;
+    }
     report("meet ranks", since(start), describe_ranks(parts->plan, parts->config));
   }
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,

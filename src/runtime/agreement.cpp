@@ -21,12 +21,17 @@ std::vector<std::int64_t> gather(Communicator& communicator, std::array<std::int
 
 }  // namespace
 
-void require_agreement(Communicator& communicator, std::string_view what, std::uint64_t hash) {
+void require_agreement(Communicator& communicator, std::string_view what, std::uint64_t hash,
+                       int ranks_of_node) {
   const std::vector<std::int64_t> all = gather<1>(communicator, {static_cast<std::int64_t>(hash)});
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     require(all[rank] == all[0],
-            "rank {} does not have the {} of rank 0; give all ranks the same files and options",
-            rank, what);
+            "rank {}{} does not have the {} of rank 0; give all ranks the same files and options",
+            rank,
+            ranks_of_node > 0 && ranks_of_node < communicator.size()
+                ? fmt::format(" (node {})", static_cast<int>(rank) / ranks_of_node)
+                : "",
+            what);
 }
 
 MemoryRequest agreed_request(Communicator& communicator, int num_sharers, MemoryRequest request) {

@@ -10,8 +10,10 @@
 
 namespace sluice {
 
-// Error{kBadInput} on every rank where one has another `hash` of `what` ("the weights").
-void require_agreement(Communicator& communicator, std::string_view what, std::uint64_t hash);
+// Error{kBadInput} on every rank where one has another `hash` of `what` ("weights"). With
+// `ranks_of_node` below all, the message names the node, too.
+void require_agreement(Communicator& communicator, std::string_view what, std::uint64_t hash,
+                       int ranks_of_node = 0);
 
 // The request that fits every rank: the largest needs, and the least memory. `num_sharers` ranks
 // take theirs from the same device. Ranks that plan from it have the same pages.

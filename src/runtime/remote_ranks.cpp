@@ -36,6 +36,8 @@ RemoteRanks::RemoteRanks(std::unique_ptr<RankProcesses> processes, int num_sampl
 
 void RemoteRanks::send(int rank, RankMessage kind, std::span<const std::byte> bytes) {
   region().check();
+  if (is_elsewhere(rank))
+    return bridge_->send_message(rank, static_cast<std::uint32_t>(kind), bytes);
   if (processes_->socket(rank).send(static_cast<std::uint32_t>(kind), bytes)) return;
   const RankFailure why = processes_->failure_soon();
   throw Error(why.kind, why.text);
@@ -67,7 +69,10 @@ void RemoteRanks::ask_results() {
 
 BatchResult RemoteRanks::result_of(int group, std::uint64_t step_id) {
   Message message;
-  if (!processes_->socket(group * (num_samplers_ / dp_size_)).receive(message, kSpinUs)) {
+  const int rank = group * (num_samplers_ / dp_size_);
+  if (is_elsewhere(rank)) {
+    bridge_->receive_message(rank, message);
+  } else if (!processes_->socket(rank).receive(message, kSpinUs)) {
     const RankFailure why = processes_->failure_soon();
     throw Error(why.kind, why.text);
   }

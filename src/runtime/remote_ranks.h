@@ -33,6 +33,7 @@
 #include "batch/batch.h"
 #include "batch/sample_inputs.h"
 #include "batch/step_result.h"
+#include "distributed/hosts/host_bridge.h"
 #include "distributed/rank_processes.h"
 #include "runtime/model_runner.h"
 
@@ -50,8 +51,8 @@ class RemoteRanks {
   bool are_stages() const { return num_samplers_ < processes_->size(); }
   RankProcesses& processes() { return *processes_; }
   SharedRegion& region() { return processes_->region(); }
-  // The first message, before steps.
-  void greet(int rank, std::span<const std::byte> bytes) { send(rank, RankMessage::kHello, bytes); }
+  // Some ranks are on other hosts; `bridge` is over the processes of this object.
+  void span_hosts(std::unique_ptr<HostBridge> bridge) { bridge_ = std::move(bridge); }
   void launch(const Step& step);
   void sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs);
   // Further groups shall send what they chose in the oldest step that was not asked for yet.
@@ -73,7 +74,10 @@ class RemoteRanks {
 
   int group_of(int rank) const { return rank / (num_samplers_ / dp_size_); }
 
+  bool is_elsewhere(int rank) const { return bridge_ && !bridge_->is_here(rank); }
+
   const std::unique_ptr<RankProcesses> processes_;
+  std::unique_ptr<HostBridge> bridge_;  // null: all ranks are on this host
   const int num_samplers_, dp_size_;
   ByteWriter message_;
   std::vector<std::uint32_t> num_compared_;        // [ranks that sample, beside the first]

@@ -248,6 +248,40 @@ TEST(ServingPlan, AStageHasItsLayersAndItsPartOfTheMachine) {
   EXPECT_EQ(resolve_or_throw({}, config, cpu()).runner.model.layers.end, -1);
 }
 
+TEST(ServingPlan, RanksOfANodeShareItsMachineAlone) {
+  const ModelConfig config = config_of("qwen3-8b");
+  const auto nodes = [](const char* number, const char* rank) {
+    return with({{"tp", "4"},
+                 {"threads", "6"},
+                 {"nnodes", number},
+                 {"node-rank", rank},
+                 {"dist-init-addr", "10.0.0.1:20000"},
+                 {"dist-key-file", "key"}});
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    Machine machine = cpu();
+    machine.rank = rank;
+    const ServingPlan plan = resolve_or_throw(nodes("2", "0"), config, machine);
+    EXPECT_EQ(plan.num_nodes, 2);
+    EXPECT_EQ(plan.num_ranks, 4);
+    EXPECT_EQ(plan.num_sharers(), 4);
+    EXPECT_EQ(plan.runner.placement.num_threads, 3);
+    EXPECT_EQ(plan.runner.placement.num_sharers, 2);
+    ASSERT_EQ(plan.runner.placement.numa_nodes.size(), 1u);
+    EXPECT_EQ(plan.runner.placement.numa_nodes[0].id, rank % 2);
+  }
+  const auto said = [&](const Options& of, const Machine& machine) {
+    const Result<ServingPlan> result = resolve(of, config, machine);
+    return result.ok() ? "" : result.fault().message;
+  };
+  EXPECT_THAT(said(nodes("3", "0"), cpu()), HasSubstr("--tp-size 3 or --pp-size 3 would do"));
+  EXPECT_THAT(said(nodes("2", "2"), cpu()), HasSubstr("there is no node 2"));
+  EXPECT_THAT(said(nodes("2", "0"), gpu()), HasSubstr("give --device cpu"));
+  EXPECT_THAT(said(with({{"tp", "2"}, {"nnodes", "2"}}), cpu()),
+              HasSubstr("give --dist-init-addr HOST:PORT"));
+  EXPECT_EQ(said(with({{"tp", "2"}, {"nnodes", "1"}}), cpu()), "");
+}
+
 TEST(ServingPlan, GroupsOfAttentionHaveRanksThatShareTheRest) {
   const ModelConfig config = config_of("qwen3-8b");
   const Options options = with({{"tp", "4"}, {"dp", "2"}, {"enable-dp-attention", "true"}});

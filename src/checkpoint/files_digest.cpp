@@ -1,0 +1,53 @@
+#include "checkpoint/files_digest.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "checkpoint/files/weight_choice.h"
+#include "checkpoint/files/weight_map.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint64_t kPieces = 16, kPieceBytes = 4096;
+
+std::uint64_t digest_of(const File& file, const std::string& name) {
+  const std::uint64_t size = file.size();
+  std::uint64_t hash = hash_combine(hash_bytes(name), size);
+  std::array<std::byte, kPieceBytes> piece;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    // The first piece lies at the start, the last one at the end.
+    const std::uint64_t count = std::min(size, kPieceBytes);
+    const std::uint64_t offset = (size - count) * i / (kPieces - 1);
+    require(file.read(offset, std::span(piece).first(count)), "{} changed while it was read", name);
+    hash = hash_bytes(piece.data(), count, hash);
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::uint64_t digest_of_files(const std::string& path, LoadFormat format) {
+  if (path.ends_with(".gguf")) return digest_of(open_regular_file(path), "");
+  std::vector<std::string> names = {"config.json"};
+  std::vector<WeightFormat> formats;
+  if (format != LoadFormat::kPt) formats.push_back(WeightFormat::kSafetensors);
+  if (format != LoadFormat::kSafetensors) formats.push_back(WeightFormat::kPickle);
+  if (const auto choice = choose_weights(names_in(path), formats, "")) {
+    names.insert(names.end(), choice->names.begin(), choice->names.end());
+    if (!choice->index.empty()) {
+      names.push_back(choice->index);
+      std::ranges::copy(shards_beneath(path, choice->index), std::back_inserter(names));
+    }
+  }
+  std::uint64_t hash = 0;
+  for (const std::string& name : names)
+    if (const std::optional<File> file = open_beneath(path, name))
+      hash = hash_combine(hash, digest_of(*file, name));
+  return hash;
+}
+
+}  // namespace sluice
