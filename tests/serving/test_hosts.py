@@ -426,20 +426,25 @@ def test_other_verbs_run_on_one_host(tmp_path):
     assert done.returncode == 2 and "serve and generate run on several" in done.stderr
 
 
-LAUNCHERS = [
-    ("mpirun (OMPI_COMM_WORLD_RANK)", lambda node: {"OMPI_COMM_WORLD_RANK": node, "OMPI_COMM_WORLD_SIZE": "2"}),
-    ("srun (SLURM_PROCID)", lambda node: {"SLURM_PROCID": node, "SLURM_NTASKS": "2", "SLURM_NNODES": "2"}),
-]
+LAUNCHERS = {
+    "mpirun": {"OMPI_COMM_WORLD_RANK": "NODE", "OMPI_COMM_WORLD_SIZE": "2"},
+    "srun": {"SLURM_PROCID": "NODE", "SLURM_NTASKS": "2", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "nowhere[1-2]"},
+    "LeaderWorkerSet": {"LWS_WORKER_INDEX": "NODE", "LWS_GROUP_SIZE": "2", "LWS_LEADER_ADDRESS": "nowhere"},
+}
+GENERATE = ("generate", TINY, "--input-ids", "50,51,52,53", "--max-new-tokens", "16", "--temperature", "0", *FLAGS, "--tp-size", "2")
 
 
-@pytest.mark.parametrize("name, variables", LAUNCHERS, ids=["mpirun", "srun"])
-def test_a_launchers_environment_says_which_node_it_is(tmp_path, name, variables):
-    """The variables alone, as mpirun and srun set them."""
-    key = write_key(tmp_path / "key")
-    command = ("generate", TINY, "--input-ids", "50,51,52,53", "--max-new-tokens", "16", "--temperature", "0", *FLAGS, "--tp-size",
-               "2", "--dist-key-file", key, "--dist-init-addr", f"127.0.0.1:{free_port()}")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launchers_environment_says_which_node_it_is(tmp_path, launcher):
+    """The variables alone, as launchers set them."""
+    variables = LAUNCHERS[launcher]
+    command = (*GENERATE, "--dist-key-file", write_key(tmp_path / "key"), "--dist-init-addr", f"127.0.0.1:{free_port()}")
     results = {}
-    threads = [threading.Thread(target=lambda n=node: results.update({n: sluice(*command, env=variables(n))})) for node in "01"]
+
+    def start(node):
+        results[node] = sluice(*command, env={name: value.replace("NODE", node) for name, value in variables.items()})
+
+    threads = [threading.Thread(target=start, args=(node,)) for node in "01"]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -447,20 +452,39 @@ def test_a_launchers_environment_says_which_node_it_is(tmp_path, name, variables
     for node in "01":
         assert results[node].returncode == 0, results[node].stderr
     assert results["1"].stdout == ""
-    assert f"node 1 of 2, as {name} says" in results["1"].stderr
-    assert results["0"].stdout == sluice(*command[:-4], "--tp-size", "2").stdout
+    rank, count = list(variables)[:2]
+    assert f"{launcher} says: --nnodes 2 ({count}), --node-rank 1 ({rank})\n" in results["1"].stderr, results["1"].stderr
+    assert results["0"].stdout == sluice(*GENERATE).stdout
     # Without the key file the environment means nothing.
-    assert sluice(*command[:-4], env=variables("1")).returncode == 0
+    assert sluice(*GENERATE, env={name: value.replace("NODE", "1") for name, value in variables.items()}).returncode == 0
+
+
+def test_a_launcher_says_where_node_0_is(tmp_path):
+    flags = ("--dist-key-file", write_key(tmp_path / "key"), "--dist-timeout", "1")
+    hosts = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "localhost,b[1-9]"}
+    node = sluice(*GENERATE, *flags, env=hosts)
+    assert node.returncode == 4, node.stderr
+    assert "--dist-init-addr localhost:20000 (SLURM_JOB_NODELIST)" in node.stderr
+    assert "node 0 was not reached at localhost:20000" in node.stderr
+
+
+def test_half_of_a_launchers_variables_are_refused(tmp_path):
+    flags = ("--dist-key-file", write_key(tmp_path / "key"), "--dist-init-addr", "127.0.0.1:2000")
+    for name, missing in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX"),
+                          ("SLURM_PROCID", "SLURM_NTASKS")):
+        done = sluice(*GENERATE, *flags, env={name: "0"})
+        assert done.returncode == 2, done.stderr
+        assert f"and not {missing}; give --nnodes and --node-rank" in done.stderr
 
 
 def test_mpirun_starts_the_nodes(tmp_path):
     if not shutil.which("mpirun"):
         pytest.skip("no mpirun here")
-    key = write_key(tmp_path / "key")
-    command = ("generate", str(TINY), "--input-ids", "50,51,52,53", "--max-new-tokens", "16", "--temperature", "0", *FLAGS)
-    done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", binary(), *command, "--tp-size", "2",
-                           "--dist-key-file", str(key), "--dist-init-addr", f"127.0.0.1:{free_port()}"], capture_output=True,
-                          text=True, timeout=120)
+    flags = ("--dist-key-file", write_key(tmp_path / "key"), "--dist-init-addr", f"127.0.0.1:{free_port()}")
+    done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", binary(), *map(str, (*GENERATE, *flags))],
+                          capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == sluice(*command, "--tp-size", "2").stdout
-    assert "as mpirun (OMPI_COMM_WORLD_RANK) says" in done.stderr
+    assert done.stdout == sluice(*GENERATE).stdout
+    for node in (0, 1):
+        assert f"mpirun says: --nnodes 2 (OMPI_COMM_WORLD_SIZE), --node-rank {node} (OMPI_COMM_WORLD_RANK)" in done.stderr
+    assert "mpirun started 2 nodes on this host" in done.stderr

@@ -5,7 +5,6 @@
 
 #include <future>
 
-#include "distributed/hosts/launcher_place.h"
 #include "distributed/hosts/testing/nodes_in_process.h"
 
 namespace sluice {
@@ -183,38 +182,6 @@ TEST(HostAddress, IsHostAndPort) {
   for (const std::string_view text :
        {"", ":1", "host", "host:", "host:0", "host:65536", "host:1x", "fd00::1:20000"})
     EXPECT_THROW(HostAddress::parse(text), Error) << text;
-}
-
-TEST(LauncherPlace, IsWhatTheEnvironmentSays) {
-  using Variables = std::vector<std::pair<std::string, std::string>>;
-  const auto place = [](const Variables& variables) {
-    return launcher_place([&](const char* name) -> const char* {
-      for (const auto& [key, value] : variables)
-        if (key == name) return value.c_str();
-      return nullptr;
-    });
-  };
-  EXPECT_FALSE(place({}));
-  EXPECT_FALSE(place({{"OMPI_COMM_WORLD_RANK", "1"}}));
-  const auto mpi = place({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "3"}});
-  ASSERT_TRUE(mpi);
-  EXPECT_EQ(mpi->node, 1);
-  EXPECT_EQ(mpi->num_nodes, 3);
-  EXPECT_EQ(mpi->address, "");
-  EXPECT_EQ(mpi->launcher, "mpirun (OMPI_COMM_WORLD_RANK)");
-  const auto srun = place({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODEID", "1"}});
-  ASSERT_TRUE(srun);
-  EXPECT_EQ(srun->node, 3);
-  EXPECT_EQ(srun->num_nodes, 4);
-  const auto nodes = place({{"SLURM_NODEID", "1"}, {"SLURM_NNODES", "2"}});
-  ASSERT_TRUE(nodes);
-  EXPECT_EQ(nodes->node, 1);
-  const auto lws =
-      place({{"LWS_WORKER_INDEX", "0"}, {"LWS_GROUP_SIZE", "2"}, {"LWS_LEADER_ADDRESS", "m-0.m"}});
-  ASSERT_TRUE(lws);
-  EXPECT_EQ(lws->address, "m-0.m:20000");
-  EXPECT_THROW(place({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}), Error);
-  EXPECT_THROW(place({{"PMI_RANK", "one"}, {"PMI_SIZE", "2"}}), Error);
 }
 
 }  // namespace

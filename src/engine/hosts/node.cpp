@@ -1,5 +1,6 @@
 #include "engine/hosts/node.h"
 
+#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -32,6 +33,31 @@ class EndSignals {
   sigset_t wanted_;
 };
 
+// With what a launcher says where the options say nothing.
+Options filled(Options options, const LauncherPlace& place) {
+  std::vector<std::string> taken;
+  const auto note = [&](std::string_view option, const auto& value, const std::string& variable) {
+    taken.push_back(fmt::format("--{} {} ({})", option, value, variable));
+  };
+  if (options.nnodes == 0) {
+    options.nnodes = place.num_nodes;
+    note("nnodes", place.num_nodes, place.nodes_variable);
+  }
+  if (options.node_rank < 0) {
+    options.node_rank = place.node;
+    note("node-rank", place.node, place.node_variable);
+  }
+  if (options.dist_init_addr.empty() && !place.address.empty()) {
+    options.dist_init_addr = place.address;
+    note("dist-init-addr", place.address, place.address_variable);
+  }
+  if (!taken.empty()) log_info("{} says: {}", place.launcher, fmt::join(taken, ", "));
+  if (place.num_here > 1)
+    log_warning("{} started {} nodes on this host; one would do, whose ranks share memory",
+                place.launcher, place.num_here);
+  return options;
+}
+
 // Until node 0 has ended, or the ranks have failed.
 void watch(const HostBridge& bridge, SharedRegion& region, const EndSignals& signals) {
   int num_signals = 0;
@@ -48,14 +74,10 @@ void watch(const HostBridge& bridge, SharedRegion& region, const EndSignals& sig
 
 Options with_launcher(Options options) {
   const std::string key_file = options.dist_key_file;
-  if (!key_file.empty()) {
-    if (const std::optional<LauncherPlace> place = launcher_place(std::getenv)) {
-      if (options.nnodes == 0) options.nnodes = place->num_nodes;
-      if (options.node_rank < 0) options.node_rank = place->node;
-      if (options.dist_init_addr.empty()) options.dist_init_addr = place->address;
-      log_info("node {} of {}, as {} says{}", options.node(), options.num_nodes(), place->launcher,
-               place->address.empty() ? "" : fmt::format("; node 0 is at {}", place->address));
-    }
+  const bool is_open = options.nnodes == 0 || options.node_rank < 0;
+  if (!key_file.empty() && (is_open || options.dist_init_addr.empty())) {
+    if (const std::optional<LauncherPlace> place = launcher_place(std::getenv))
+      options = filled(std::move(options), *place);
   }
   if (options.num_nodes() == 1 && (!key_file.empty() || !options.dist_init_addr.empty()))
     log_warning("there is one node, so that none is joined: --nnodes says how many there are");

@@ -13,7 +13,7 @@ namespace sluice {
 
 // The options with what they leave open about nodes, as the launcher's environment says it: only
 // with a key file, since that is given for several hosts alone. Notes in the log what it took.
-// Error{kBadInput}: the environment cannot be understood.
+// Error{kBadInput}: the environment cannot be understood, or says half of it.
 Options with_launcher(Options options);
 
 // The whole life of a node beside the first; returns when node 0 has ended in order. A first signal
