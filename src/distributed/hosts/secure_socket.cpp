@@ -107,8 +107,8 @@ NodeKey NodeKey::read(const std::string& path) {
           "-hex 32",
           path, secret.size(), kMinSecretBytes);
   struct stat status{};
-  if (stat(path.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    log_warning("{} holds a key, and other users than its owner may open it (chmod 600)", path);
+  if (stat(path.c_str(), &status) == 0 && (status.st_mode & (S_IWGRP | S_IRWXO)) != 0)
+    log_warning("{} holds a key, and other users may read or change it (chmod 600)", path);
   NodeKey key(secret);
   OPENSSL_cleanse(secret.data(), secret.size());
   return key;

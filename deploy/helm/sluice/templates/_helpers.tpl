@@ -29,3 +29,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.existingSecret }}{{ .Values.existingSecret }}
 {{- else if or .Values.apiKey .Values.adminApiKey .Values.hfToken }}{{ include "sluice.name" . }}{{ end -}}
 {{- end }}
+
+{{- /* The secret that holds what nodes know each other by. */ -}}
+{{- define "sluice.nodesSecret" -}}
+{{- .Values.nodes.existingSecret | default (printf "%s-nodes" (include "sluice.name" .)) -}}
+{{- end }}
