@@ -82,10 +82,10 @@ Options shared_options(const Options& options) {
 }
 
 // How long a rank looks for the others before it sleeps: not at all where threads outnumber
-// processors. What joins several hosts is a thread, too.
+// processors. What joins several hosts are a thread that sends, and one or more that receive.
 int spin_us(const ServingPlan& plan, const Machine& machine) {
   const int num_ranks = plan.num_ranks / plan.num_nodes;
-  const int threads = plan.runner.placement.num_threads * num_ranks + (plan.num_nodes > 1 ? 1 : 0);
+  const int threads = plan.runner.placement.num_threads * num_ranks + (plan.num_nodes > 1 ? 2 : 0);
   const bool all_run = threads <= machine.num_threads;
   return all_run ? SharedMemoryCommunicator::kSpinUs : 0;
 }

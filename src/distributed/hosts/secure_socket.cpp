@@ -25,6 +25,7 @@ namespace {
 constexpr std::string_view kIdentity = "sluice ranks 1";
 constexpr unsigned char kAes128GcmSha256[] = {0x13, 0x01};
 constexpr std::size_t kReadBytes = 256 << 10;
+constexpr std::size_t kFlushBytes = 64 << 10;
 
 // OpenSSL's words for the last error of this thread, which are taken away.
 std::string last_reason() {
@@ -250,7 +251,8 @@ SecureSocket::Sent SecureSocket::send(std::span<const std::byte> head,
     while (!part.empty()) {
       ERR_clear_error();
       std::size_t done = 0;
-      const std::size_t count = std::min(part.size(), std::size_t{1} << 20);
+      // A record at a time: OpenSSL clears its memory after each, which would grow with the part.
+      const std::size_t count = std::min<std::size_t>(part.size(), SSL3_RT_MAX_PLAIN_LENGTH);
       if (SSL_write_ex(tls_->ssl, part.data(), count, &done) != 1) {
         has_lost_peer_ = true;
         return kClosed;
@@ -258,6 +260,8 @@ SecureSocket::Sent SecureSocket::send(std::span<const std::byte> head,
       since_rekey_ += done;
       part = part.subspan(done);
       collect_output();
+      // The other side deciphers the start of a large part meanwhile.
+      if (output_.size() - output_sent_ >= kFlushBytes) (void)flush_locked();
     }
   }
   const bool is_part = flush_locked();
