@@ -14,6 +14,7 @@ import time
 import pytest
 from sluice_server import TINY, Server, binary, free_port, sluice
 from test_disconnects import long_body, start_stream
+from test_eplb import MOVES, figure
 from test_ranks import is_running
 
 FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu", "--threads", "2")
@@ -125,10 +126,13 @@ SHAPES = [
     (("--tp-size", "2", "--pp-size", "2"), 2),
     (("--tp-size", "2", "--pp-size", "2"), 4),
     (("--tp-size", "4", "--dp-size", "2", "--enable-dp-attention"), 2),
+    (("--tp-size", "2", "--ep-size", "2"), 2),
+    (("--tp-size", "2", "--ep-size", "2", *MOVES), 2),
+    (("--tp-size", "4", "--ep-size", "2", "--dp-size", "2", "--enable-dp-attention", *MOVES), 2),
 ]
 
 
-@pytest.mark.parametrize("flags, nodes", SHAPES, ids=lambda value: "-".join(value) if isinstance(value, tuple) else str(value))
+@pytest.mark.parametrize("flags, nodes", SHAPES, ids=lambda value: "".join(value) if isinstance(value, tuple) else str(value))
 def test_bits_are_those_of_the_same_ranks_on_one_host(place, tmp_path, flags, nodes):
     bodies = [{"input_ids": [40 + (7 * i + j) % 90 for j in range(length)], "return_logprob": True,
                "sampling_params": {"max_new_tokens": 24, "temperature": 0.9 if i % 2 else 0, "sampling_seed": i}}
@@ -153,6 +157,8 @@ def test_bits_are_those_of_the_same_ranks_on_one_host(place, tmp_path, flags, no
     with Cluster(place, tmp_path, *flags, nodes=nodes) as cluster:
         assert answers(cluster.server) == expected
         assert answers(cluster.server) == expected
+        if "--enable-eplb" in flags:
+            assert figure(cluster.server, "sluice:expert_moves_total") > 0
         left = cluster.ranks()
         num_ranks = int(flags[1]) * (int(flags[3]) if flags[2:3] == ("--pp-size",) else 1)
         assert len(left) == num_ranks - 1
