@@ -23,6 +23,9 @@ struct GroupView {
   Tensor out_cache_loc;    // [tokens] int64: slot page * kPageSize + offset that a row writes
   Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined if page_table
                            // is in host memory
+  // [moves] int64, or undefined: what rows wrote to slots `branch_from` is written to `branch_to`
+  // too, before any row reads. So a row of a draft tree lies in the pages of all its branches.
+  Tensor branch_from, branch_to;
 };
 
 struct ForwardBatch {

@@ -47,13 +47,18 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
                      static_cast<std::uint64_t>(init.num_output));
   }
   for (const LogitRow& row : batch.logit_rows)
-    for (std::int32_t value :
-         {row.item, row.row, row.position, std::int32_t{row.sample}, row.target,
-          row.num_top_logprobs, std::int32_t{row.want_hash}, std::int32_t{row.has_mask}})
+    for (std::int32_t value : {row.item, row.row, row.position, std::int32_t{row.sample},
+                               row.target, row.num_top_logprobs, std::int32_t{row.want_hash},
+                               std::int32_t{row.has_mask}, row.behind})
       h = hash_combine(h, static_cast<std::uint32_t>(value));
   for (const PooledRows& rows : batch.pooled_rows)
     for (std::int32_t value : {rows.item, rows.row, rows.count})
       h = hash_combine(h, static_cast<std::uint32_t>(value));
+  for (const ItemBranches& one : batch.branches) {
+    for (std::int32_t value : {one.item, one.first_page, one.num_pages})
+      h = hash_combine(h, static_cast<std::uint32_t>(value));
+    h = fold(fold(h, one.parents), one.pages);
+  }
   return h;
 }
 

@@ -68,8 +68,22 @@ struct SlotInit {
   std::int32_t num_output = 0;  // number of tokens generated before this step
 };
 
+// Pages of an item beside its own, for drafts that branch (batch/draft_paths.h). Branch 0 has the
+// item's own pages. Branch b > 0 has others from entry `first_page` on, `num_pages` in each group:
+// pages[((b - 1) * groups + group) * num_pages + i].
+struct ItemBranches {
+  std::int32_t item = 0;
+  // Of a tree, for each row of the item: the row of it that the token follows, -1 for the first.
+  // The rows lie at the positions of their depths. Empty: each row follows the one before it.
+  std::vector<std::int32_t> parents;
+  std::int32_t first_page = 0;
+  std::int32_t num_pages = 0;
+  std::vector<std::int32_t> pages;
+};
+
 // A row whose logits are computed. Rows ascend by `row`. Sampled rows of one item follow each
-// other: a later one counts only if the row before it chose the token that the later one holds.
+// other: a later one counts only if an earlier one, `behind` rows before it, counts and chose the
+// token that the later one holds.
 struct LogitRow {
   std::int32_t item = 0;
   std::int32_t row = 0;  // index into the batch's flat tokens
@@ -80,6 +94,7 @@ struct LogitRow {
   std::int32_t num_top_logprobs = -1;  // -1: no log-probabilities; 0..20
   bool want_hash = false;              // fill RowLogprobs::logits_hash
   bool has_mask = false;               // sampled: among the tokens of a mask (SampleInputs::masks)
+  std::int32_t behind = 1;             // of a sampled row that is not its item's first
 };
 
 // Rows of an item whose states are wanted (batch/pooling.h): [row, row + count) of the batch's flat
@@ -103,6 +118,7 @@ struct Batch {
   std::vector<SlotInit> slot_inits;  // applied before sampling
   std::vector<LogitRow> logit_rows;
   std::vector<PooledRows> pooled_rows;  // in the order of items, at most one of each
+  std::vector<ItemBranches> branches;   // in the order of items, at most one of each
   bool deterministic = false;  // some request needs it: no row's bits may depend on the other rows
   // Drafts of a sequence that come with the result, at most; -1: as many as the draft makes. With 0
   // it does not run, and makes up for the step's slots when it runs again.

@@ -45,6 +45,7 @@ void write_result(const BatchResult& result, ByteWriter& out) {
   out.list(result.pooled_states);
   out.list(result.draft_offsets);
   out.list(result.drafts);
+  out.list(result.draft_parents);
 }
 
 BatchResult read_result(ByteReader& in) {
@@ -58,6 +59,7 @@ BatchResult read_result(ByteReader& in) {
   result.pooled_states = in.list<float>();
   result.draft_offsets = in.list<std::int32_t>();
   result.drafts = in.list<std::int32_t>();
+  result.draft_parents = in.list<std::int32_t>();
   return result;
 }
 

@@ -80,7 +80,7 @@ SlotInit read_slot_init(ByteReader& in) {
 
 void write_logit_row(const LogitRow& row, ByteWriter& out) {
   for (const std::int32_t value :
-       {row.item, row.row, row.position, row.target, row.num_top_logprobs})
+       {row.item, row.row, row.position, row.target, row.num_top_logprobs, row.behind})
     out.value(value);
   for (const bool flag : {row.sample, row.want_hash, row.has_mask}) write_flag(flag, out);
 }
@@ -88,7 +88,7 @@ void write_logit_row(const LogitRow& row, ByteWriter& out) {
 LogitRow read_logit_row(ByteReader& in) {
   LogitRow row;
   for (std::int32_t* value :
-       {&row.item, &row.row, &row.position, &row.target, &row.num_top_logprobs})
+       {&row.item, &row.row, &row.position, &row.target, &row.num_top_logprobs, &row.behind})
     *value = in.value<std::int32_t>();
   for (bool* flag : {&row.sample, &row.want_hash, &row.has_mask}) *flag = in.flag();
   return row;
@@ -120,6 +120,21 @@ PageRows read_page_rows(ByteReader& in) {
   return rows;
 }
 
+void write_branches(const ItemBranches& one, ByteWriter& out) {
+  for (const std::int32_t value : {one.item, one.first_page, one.num_pages}) out.value(value);
+  out.list(one.parents);
+  out.list(one.pages);
+}
+
+ItemBranches read_branches(ByteReader& in) {
+  ItemBranches one;
+  for (std::int32_t* value : {&one.item, &one.first_page, &one.num_pages})
+    *value = in.value<std::int32_t>();
+  one.parents = in.list<std::int32_t>();
+  one.pages = in.list<std::int32_t>();
+  return one;
+}
+
 void write_batch(const Batch& batch, ByteWriter& out) {
   out.value(static_cast<std::uint8_t>(batch.mode));
   write_flag(batch.deterministic, out);
@@ -132,6 +147,7 @@ void write_batch(const Batch& batch, ByteWriter& out) {
   write_all(batch.slot_inits, out, write_slot_init);
   write_all(batch.logit_rows, out, write_logit_row);
   out.list(batch.pooled_rows);
+  write_all(batch.branches, out, write_branches);
 }
 
 Batch read_batch(ByteReader& in) {
@@ -150,6 +166,7 @@ Batch read_batch(ByteReader& in) {
   batch.slot_inits = read_all(in, read_slot_init);
   batch.logit_rows = read_all(in, read_logit_row);
   batch.pooled_rows = in.list<PooledRows>();
+  batch.branches = read_all(in, read_branches);
   return batch;
 }
 

@@ -34,6 +34,9 @@ struct BatchResult {
   // .. draft_offsets[i + 1]). Empty offsets: there are none.
   std::vector<std::int32_t> draft_offsets;
   std::vector<std::int32_t> drafts;
+  // Of drafts that branch, beside each: its forerunner, 0 for the known token, i for the item's
+  // i-th draft. Empty: each follows the one before it.
+  std::vector<std::int32_t> draft_parents;
 
   std::span<const std::int32_t> tokens_of(std::size_t item) const {
     return std::span(tokens).subspan(token_offsets[item],
@@ -43,6 +46,11 @@ struct BatchResult {
     if (draft_offsets.empty()) return {};
     return std::span(drafts).subspan(draft_offsets[item],
                                      draft_offsets[item + 1] - draft_offsets[item]);
+  }
+  std::span<const std::int32_t> draft_parents_of(std::size_t item) const {
+    if (draft_parents.empty()) return {};
+    return std::span(draft_parents)
+        .subspan(draft_offsets[item], draft_offsets[item + 1] - draft_offsets[item]);
   }
 };
 

@@ -63,7 +63,8 @@ struct Options {
   // Speculation (docs/speculation.md)
   std::string speculative_algorithm = "NONE";  // a row of speculative/drafter_table.cpp
   int speculative_num_draft_tokens = 0;        // rows of a verification; 0: by the method
-  int speculative_num_steps = 0;               // one less; 0: by the method
+  int speculative_num_steps = 0;               // depth of drafts; 0: by the method
+  int speculative_eagle_topk = 1;              // drafts behind a token; 1: chains
   int speculative_ngram_min_match = 3;
   int speculative_ngram_max_match = 12;
   std::string speculative_config;            // vLLM's JSON, instead of the others; empty: none

@@ -21,7 +21,8 @@ namespace sluice {
 struct StepInFlightItem {
   Sequence* sequence = nullptr;
   int end = 0;         // tokens computed after it
-  int max_tokens = 0;  // that it may bring: its rows of logits that are sampled
+  int max_tokens = 0;  // that it may bring: its rows of logits that are sampled, or a tree's depth
+  int num_drafts = 0;
   int num_prompt_rows = 0;
   DraftKind draft_kind = DraftKind::kMethod;
   bool decode = false;
@@ -106,6 +107,8 @@ class DpScheduler {
   void find_drafts(Sequence& s, int max_drafts);
   void find_forced(Sequence& s, int max_drafts);
   int make_room_for_drafts(Sequence& s);
+  void make_branches(Sequence& s, int end, int count);
+  void make_branches_of_step();
   int choose_next_drafts();
   int draft_end(int end) const;
 
@@ -117,6 +120,7 @@ class DpScheduler {
                               std::int32_t count, Batch& batch);
   void build_copies(Sequence& s, Batch& batch);
   bool plan_snapshot(Sequence& s, Batch& batch);
+  void build_branches(Sequence& s, std::int32_t index, Batch& batch);
 
   // commit.cpp
   Exit take_result(Sequence& s, const StepInFlightItem& item, std::size_t index,
@@ -124,6 +128,7 @@ class DpScheduler {
   FinishReason take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                            const BatchResult& result, Event& event);
   void count_prompt(const Sequence& s);
+  void keep_right_branch(Sequence& s, std::span<const std::int32_t> tokens);
   void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, const Sequence* s, Event& event, FinishReason reason);

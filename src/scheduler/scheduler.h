@@ -25,7 +25,9 @@
 // Speculation: a decode row is followed by up to `max_drafts` drafted tokens, in the same step. The
 // result brings as many tokens as drafts were right, and one more. The rows of wrong drafts are
 // computed again by later steps, in the same pages; the prefix cache never gets them. Drafts take
-// pages last, and only those that are free or cached: no step retracts a sequence for them.
+// pages last, and only those that are free or cached: no step retracts a sequence for them. Of a
+// tree of drafts each path has tail pages of its own; those of the right path stay, the others are
+// free again when the step is committed. Where pages are missing, the step has fewer paths.
 //
 // Pure host code: no clock, no threads, no device, no text. One thread. Throws Error{kBug} when the
 // caller breaks a rule (commits out of order), and Error{kBadInput} from the constructor for
@@ -92,6 +94,9 @@ struct SchedulerOptions {
   GrammarDrafter draft_forced = {};
   // Then each step's items have pages for so many slots behind their end, where some are left.
   int draft_slots = 0;
+  // Drafts branch: each step's items have pages for so many branches, their own counted, where some
+  // are left (Batch::branches). 1: drafts are chains.
+  int draft_branches = 1;
   // What drafts cost: each step gets as many as pay (scheduler/draft_controller.h). Empty: as many
   // as there are.
   DraftCosts draft_costs = {};

@@ -45,6 +45,13 @@ struct PendingState {
   PageRef state;
 };
 
+// Pages of a step's branches (Batch::branches), and what its rows are.
+struct BranchPages {
+  int first_page = 0, num_pages = 0;
+  std::vector<PageRef> pages;                 // [branch - 1][group][num_pages]
+  std::vector<std::int32_t> tokens, parents;  // of a tree: of its rows
+};
+
 struct RequestState;
 
 struct Sequence {
@@ -69,8 +76,10 @@ struct Sequence {
   int prefill_end = 0;  // tokens known at admission
   int planned = 0;      // tokens whose keys are computed once all planned steps are done
   int collected = 0;    // as `planned`, for committed steps
-  std::vector<std::int32_t> drafts;  // drafts at the tokens behind the known ones
+  std::vector<std::int32_t> drafts;         // drafts at the tokens behind the known ones
+  std::vector<std::int32_t> draft_parents;  // as BatchResult::draft_parents; empty: a chain
   DraftKind draft_kind = DraftKind::kMethod;
+  BranchPages branches;  // of the step in flight
   int samples_in_flight = 0;
   int steps_in_flight = 0;
   std::uint64_t last_step = 0;         // the last step that names the sequence
@@ -151,6 +160,8 @@ inline void Sequence::reset_run() {
   lock.reset();
   planned = collected = snapshot_at = branch_at = 0;
   drafts.clear();
+  draft_parents.clear();
+  branches = {};
   published = false;
 }
 

@@ -32,6 +32,8 @@ enum class DraftMethod : std::uint8_t {
 struct SpeculationOptions {
   DraftMethod method = DraftMethod::kNone;
   int max_drafts = 0;  // drafted tokens of a sequence in a step
+  int topk = 1;        // drafts behind each token; 1: drafts are chains
+  int steps = 0;       // depth of a tree
   NgramOptions ngram = {};
   std::string draft_model = {};  // directory or repo id, for methods with a model of their own
   bool forced_tokens = false;    // tokens that a grammar forces are drafts, before the method's
@@ -40,9 +42,11 @@ struct SpeculationOptions {
   bool is_on() const { return has_method() || forced_tokens; }
   // Drafts come from the request's tokens and its grammar alone, on the host.
   bool reads_text() const { return !has_method() || method == DraftMethod::kNgram; }
+  bool has_trees() const { return topk > 1; }
   // Slots behind a step that its drafts fill (models/draft_model.h).
   int slots_behind() const {
-    return reads_text() ? 0 : max_drafts - (method == DraftMethod::kStandalone ? 0 : 1);
+    const int depth = has_trees() ? steps : max_drafts;
+    return reads_text() ? 0 : depth - (method == DraftMethod::kStandalone ? 0 : 1);
   }
 };
 
