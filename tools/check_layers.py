@@ -91,7 +91,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "models": ["models/encoders"],
     "plugins/transformers": ["models"],
     "sampling": ["ops", "batch"],
-    "runtime": ["models", "sampling", "batch", "distributed/hosts"],
+    "runtime": ["models", "sampling", "speculative", "distributed/hosts"],
     "engine": ["runtime", "scheduler", "speculative", "hub", "distributed/peer"],
     "engine/encoders": ["engine"],
     "engine/hosts": ["engine"],

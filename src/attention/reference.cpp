@@ -1,6 +1,7 @@
 #include "attention/reference.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
+#include "ops/heads.h"
 #include "ops/indexer.h"
 #include "ops/kv.h"
 #include "ops/mla.h"
@@ -29,7 +31,7 @@ struct Segment {
 struct LayerPlanes {
   int group = -1;
   int index_group = -1;
-  ops::KvPlane k, v, index_k;
+  ops::KvPlane k, v, index_k, latent_plane;
   Tensor latent;
 };
 
@@ -59,7 +61,8 @@ class OpsBackend final : public AttentionBackend {
       if (planes.group < 0) continue;  // group of a recurrent layer
       if (first_attention_ < 0) first_attention_ = i;
       if (shape.mla) {
-        planes.latent = pool.plane(planes.group, "latent", layer).data;
+        planes.latent_plane = pool.plane(planes.group, "latent", layer);
+        planes.latent = planes.latent_plane.data;
       } else {
         planes.k = pool.plane(planes.group, "k", layer);
         planes.v = pool.plane(planes.group, "v", layer);
@@ -107,7 +110,8 @@ class OpsBackend final : public AttentionBackend {
     planes.v.scales = args.v_scales;
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
-    if (fb.query_rows.all()) {
+    const bool branches = group.branch_from.defined();
+    if (fb.query_rows.all() && !branches) {
       const auto attend =
           fb.has_draft_rows ? &ops::rotate_write_then_attend : &ops::rotate_write_and_attend;
       attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k, planes.v,
@@ -115,11 +119,16 @@ class OpsBackend final : public AttentionBackend {
              args.rounded.defined() ? args.rounded : args.out);
       return;
     }
-    check(!args.rotation.defined(),
+    const ops::HeadRotation& rotation = args.rotation;
+    check(!rotation.defined() || fb.query_rows.all(),
           "layer {}: heads of queries and keys that are not of the same rows are rotated before",
           args.layer);
+    if (rotation.defined())
+      ops::norm_and_rotate_heads(ctx, args.q, args.k, rotation.q_weight, rotation.k_weight,
+                                 rotation.eps, rotation.cos_sin, rotation.interleaved);
     ops::kv_write(ctx, k, group.out_cache_loc, planes.k);
     ops::kv_write(ctx, v, group.out_cache_loc, planes.v);
+    if (branches) write_branches(ctx, group, {planes.k, planes.v});
     if (fb.query_rows.none()) return;
     ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
                          args.params, args.out);
@@ -135,6 +144,7 @@ class OpsBackend final : public AttentionBackend {
     ops::kv_write(ctx, args.latent, group.out_cache_loc, planes.latent.slice(1, 0, latent));
     ops::kv_write(ctx, args.k_rope, group.out_cache_loc,
                   planes.latent.slice(1, latent, args.k_rope.dim(1)));
+    if (group.branch_from.defined()) write_branches(ctx, group, {planes.latent_plane});
     const ops::PagedRows rows = rows_of(fb, group);
     if (!fb.query_rows.all()) {
       if (!fb.query_rows.none())
@@ -155,9 +165,9 @@ class OpsBackend final : public AttentionBackend {
                         const Tensor& keys) override {
     if (fb.num_tokens == 0) return;
     const LayerPlanes& planes = planes_with_index(layer);
-    ops::kv_write(ctx, keys,
-                  fb.groups.at(static_cast<std::size_t>(planes.index_group)).out_cache_loc,
-                  planes.index_k);
+    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.index_group));
+    ops::kv_write(ctx, keys, group.out_cache_loc, planes.index_k);
+    if (group.branch_from.defined()) write_branches(ctx, group, {planes.index_k});
   }
 
   void select_keys(Context& given, const ForwardBatch& fb, int layer, const Tensor& q,
@@ -188,6 +198,12 @@ class OpsBackend final : public AttentionBackend {
     const LayerPlanes& planes = planes_at(layer);
     check(planes.index_group >= 0, "layer {} keeps no index keys", layer);
     return planes;
+  }
+
+  // What rows of draft trees have written goes to their other branches, too.
+  static void write_branches(Context& ctx, const GroupView& group,
+                             std::initializer_list<ops::KvPlane> planes) {
+    ops::kv_move(ctx, std::span(planes.begin(), planes.size()), group.branch_from, group.branch_to);
   }
 
   static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group) {

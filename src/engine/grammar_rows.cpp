@@ -1,6 +1,7 @@
 #include "engine/grammar_rows.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace sluice {
 namespace {
@@ -86,26 +87,48 @@ void GrammarRows::fill_drafts(const Batch& batch, std::size_t first, const Token
   const auto item = static_cast<std::size_t>(batch.logit_rows[first].item);
   const auto found = rows_.find(batch.items[item].sequence);
   // What is refused or over is sampled no further.
-  bool follows = found != rows_.end() && !found->second.is_refused;
-  const TokenMask* last = &before;
-  std::size_t accepted = 0;
+  const bool is_known = found != rows_.end() && !found->second.is_refused;
+  // The rows whose drafts the constraint has accepted, one behind the other.
+  std::vector<std::size_t> path;
+  std::vector<std::size_t> wanted;
+  const auto draft_of = [&](std::size_t i) {
+    return batch.token_ids[static_cast<std::size_t>(batch.logit_rows[first + i].row)];
+  };
+  // Of mask i; the row before the drafts has none.
+  const auto parent_of = [&](std::size_t i) -> std::optional<std::size_t> {
+    const auto behind = static_cast<std::size_t>(batch.logit_rows[first + i].behind);
+    return behind > i ? std::nullopt : std::optional(i - behind);
+  };
+  // Goes to the place behind a row that was accepted before.
+  const auto go_to = [&](std::optional<std::size_t> row) {
+    wanted.clear();
+    for (; row; row = parent_of(*row)) wanted.insert(wanted.begin(), *row);
+    const auto common =
+        static_cast<std::size_t>(std::ranges::mismatch(path, wanted).in1 - path.begin());
+    TokenConstraint& constraint = *found->second.constraint;
+    if (path.size() > common) constraint.rollback(path.size() - common);
+    path.resize(common);
+    for (; path.size() < wanted.size(); path.push_back(wanted[path.size()]))
+      if (!constraint.accept(draft_of(wanted[path.size()]))) return false;
+    return true;
+  };
   for (std::size_t i = 0; i < masks.size(); ++i) {
     TokenMask& mask = masks[i];
-    const auto row = static_cast<std::size_t>(batch.logit_rows[first + i].row);
-    const std::int32_t draft = batch.token_ids[row];
-    follows = follows && last->allows(draft) && found->second.constraint->accept(draft);
+    const std::optional<std::size_t> parent = parent_of(i);
+    const TokenMask& last = parent ? masks[*parent] : before;
+    const std::int32_t draft = draft_of(i);
+    bool follows = is_known && !last.is_skipped && last.allows(draft) && go_to(parent) &&
+                   found->second.constraint->accept(draft);
     if (follows) {
       Row& of = found->second;
-      ++accepted;
+      path.push_back(i);
       follows = of.constraint->fill(mask.bits) &&
-                leaves_token(of, of.num_tokens + static_cast<int>(accepted), mask);
+                leaves_token(of, of.num_tokens + static_cast<int>(path.size()), mask);
     }
     mask.is_skipped = !follows;
-    last = &mask;
   }
   // Also of a draft whose place took the whole budget.
-  if (found != rows_.end() && !found->second.is_refused)
-    found->second.constraint->rollback(accepted);
+  if (is_known) found->second.constraint->rollback(path.size());
 }
 
 // Takes the stop tokens out that may not come yet.

@@ -8,7 +8,7 @@
 // the step goes on for the others; its request is listed by take_refused().
 //
 // Rows of drafts get their masks as if the drafts before them had been accepted, which is taken
-// back. A draft that the grammar does not follow ends them: it and the rows behind it are skipped.
+// back. A draft that the grammar does not follow is skipped, with the rows behind it.
 // One thread.
 #pragma once
 

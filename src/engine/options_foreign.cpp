@@ -111,7 +111,6 @@ std::vector<OptionRow> foreign_option_rows() {
       refused("master-port", "", kInt, "", "give --dist-init-addr HOST:PORT instead"),
       refused("structured-outputs-config", "", kString, "",
               "constrained output has no settings of its own; requests say what they want"),
-      stands_for("speculative-eagle-topk", "1", "1", "drafts are chains, not trees"),
       stands_for("speculative-accept-threshold-single", "1.0", "1, 1.0",
                  "a draft is kept only where the model itself would have chosen it"),
       stands_for("speculative-accept-threshold-acc", "1.0", "1, 1.0",

@@ -50,10 +50,18 @@ std::vector<OptionRow> speculative_option_rows() {
        .type = kInt,
        .group = kSpeculation,
        .allowed = "0 (by the algorithm) to 63",
-       .help = "Drafted tokens of a sequence and step: one less than "
+       .help = "Drafted tokens behind each other. Of chains: one less than "
                "--speculative-num-draft-tokens, which need not be given besides.",
        .set = set_int<&Options::speculative_num_steps, 0, kMaxDraftTokens - 1>,
        .get = field<&Options::speculative_num_steps>},
+      {.name = "speculative-eagle-topk",
+       .type = kInt,
+       .group = kSpeculation,
+       .allowed = "1 to 32",
+       .help = "NEXTN, EAGLE, EAGLE3 and STANDALONE: so many drafts behind each token; 1 makes "
+               "chains. Steps of trees have as many drafts as there are. On CPUs.",
+       .set = set_int<&Options::speculative_eagle_topk, 1, kMaxTopk>,
+       .get = field<&Options::speculative_eagle_topk>},
       {.name = "speculative-adaptive",
        .type = kFlag,
        .group = kSpeculation,

@@ -191,6 +191,19 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars "
                  "and NGRAM; leave one out",
                  name, options.dp_size);
+  checks.require(!out.has_trees() || on_cpu, "speculative-eagle-topk",
+                 "--speculative-eagle-topk is {}, and trees of drafts are computed on CPUs; give 1 "
+                 "on GPUs",
+                 out.topk);
+  checks.require(
+      !out.has_trees() || options.num_ranks() == 1, "speculative-eagle-topk",
+      "--speculative-eagle-topk is {}, and trees of drafts are computed by one rank; give "
+      "1 with {} ranks",
+      out.topk, options.num_ranks());
+  checks.require(!out.has_trees() || options.synthetic_acceptance.empty(), "speculative-eagle-topk",
+                 "--speculative-eagle-topk is {}, and a pretended acceptance is that of chains; "
+                 "give 1",
+                 out.topk);
   checks.require(!options.rope_by_length, option,
                  "{} and --rope-by-length exclude each other: rotations would follow the number of "
                  "drafts; leave one out",
@@ -232,10 +245,14 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   out.disable_radix_cache = options.disable_radix_cache;
   out.max_drafts = speculation.max_drafts;
   // On a CPU forced tokens have the same limit, for which memory is taken.
-  if ((gpu || options.drafts_as_rows || !speculation.has_method()) && speculation.is_on())
+  const bool is_limited =
+      gpu || options.drafts_as_rows || !speculation.has_method() || speculation.has_trees();
+  if (is_limited && speculation.is_on()) {
+    const int rows = std::max(1 + out.max_drafts, speculation.topk);
     out.max_draft_rows =
-        std::max(out.max_running_requests,
-                 std::min(kDraftRows, out.max_running_requests * (1 + out.max_drafts)));
+        std::max(out.max_running_requests, std::min(kDraftRows, out.max_running_requests * rows));
+  }
+  out.draft_branches = speculation.topk;
   out.make_drafter = options.synthetic_acceptance.empty() ? make_drafter(speculation)
                                                           : make_synthetic_drafter(speculation);
   out.draft_slots = speculation.slots_behind();
@@ -243,12 +260,13 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
   return out;
 }
 
-// Decode rows and their drafts ride along with prefill tokens.
-Limits limits_of(const SchedulerOptions& scheduler, bool on_cpu, bool drafts_as_rows) {
+// Decode rows and their drafts ride along with prefill tokens. Trees are laid out as rows.
+Limits limits_of(const SchedulerOptions& scheduler, bool on_cpu, bool as_rows) {
+  const bool drafts_as_rows = as_rows || scheduler.draft_branches > 1;
   const int prefill = scheduler.chunked_prefill_tokens > 0
                           ? scheduler.chunked_prefill_tokens
                           : std::max(scheduler.max_context, scheduler.max_prefill_tokens);
-  const bool has_few_rows = scheduler.max_draft_rows > 0 && !drafts_as_rows;
+  const bool has_few_rows = scheduler.max_draft_rows > 0 && !as_rows;
   const std::int64_t decode_rows =
       has_few_rows ? scheduler.max_draft_rows
                    : std::int64_t{scheduler.max_running_requests} * (1 + scheduler.max_drafts);
@@ -455,6 +473,8 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;
+  plan.runner.draft_topk = plan.speculation.topk;
+  plan.runner.draft_steps = plan.speculation.steps;
   plan.runner.model.draft_layer = plan.speculation.method == DraftMethod::kNextn;
   plan.runner.synthetic_acceptance = options.synthetic_acceptance;
   plan.scheduler =

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "engine/options_parse.h"
+#include "speculative/draft_tree.h"
 
 namespace sluice {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 constexpr int kDefaultLookup = 5;
 // Of tokens that a grammar forces, where no method says another number. Long keys have as many.
 constexpr int kForcedDrafts = 15;
+// Of a tree, where no other number is given and the tree can have them.
+constexpr int kTreeDrafts = 15;
 
 std::vector<std::string_view> served_names() {
   std::vector<std::string_view> names;
@@ -82,13 +85,51 @@ SpeculationOptions read_speculative_config(std::string_view json) {
   return out;
 }
 
+namespace {
+
+Fault refuse(std::string option, std::string message) {
+  return Fault{400, "invalid_value", std::move(option), std::move(message)};
+}
+
+// The numbers of a tree. `rows`, `steps`: as given, 0 for none.
+Result<Ok> set_tree(SpeculationOptions& out, const DraftMethodRow& row, int rows, int steps,
+                    int topk) {
+  const char* const option = "speculative-eagle-topk";
+  if (out.reads_text())
+    return refuse(option,
+                  fmt::format("--speculative-eagle-topk is {}, and drafts of {} are chains; leave "
+                              "it out, or give NEXTN, EAGLE, EAGLE3 or STANDALONE",
+                              topk, out.has_method() ? row.name : "grammars"));
+  out.topk = topk;
+  out.steps = steps > 0 ? steps : row.default_drafts;
+  const std::int64_t most = max_tree_drafts(topk, out.steps);
+  if (rows - 1 > most)
+    return refuse("speculative-num-draft-tokens",
+                  fmt::format("--speculative-num-draft-tokens is {}; a tree of {} steps with {} "
+                              "drafts behind each token has at most {} tokens, the known one "
+                              "counted. Give fewer, or more steps",
+                              rows, out.steps, topk, most + 1));
+  out.max_drafts =
+      rows > 0 ? rows - 1 : static_cast<int>(std::min<std::int64_t>(most, kTreeDrafts));
+  return Ok{};
+}
+
+}  // namespace
+
 Result<SpeculationOptions> choose_speculation(const Options& options) {
   SpeculationOptions out = read_speculative_config(options.speculative_config);
   out.forced_tokens = options.draft_forced_tokens;
   const DraftMethodRow& row = served_draft_method(options.speculative_algorithm);
-  const auto refuse = [](std::string option, std::string message) {
-    return Fault{400, "invalid_value", std::move(option), std::move(message)};
-  };
+  const int topk = options.speculative_eagle_topk;
+  if (topk > 1 && (!options.speculative_config.empty() || !out.is_on()) &&
+      row.method == DraftMethod::kNone)
+    return refuse(
+        "speculative-eagle-topk",
+        fmt::format("--speculative-eagle-topk is {}, and {}; give --speculative-algorithm "
+                    "NEXTN, EAGLE, EAGLE3 or STANDALONE, or leave it out",
+                    topk,
+                    options.speculative_config.empty() ? "nothing drafts"
+                                                       : "--speculative-config drafts chains"));
   if (!options.speculative_config.empty()) {
     if (!options.speculative_draft_model_path.empty())
       return refuse("speculative-draft-model-path",
@@ -119,6 +160,11 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
     return refuse("speculative-num-draft-tokens",
                   "--speculative-num-draft-tokens is 1, which leaves no token to draft; give 2 or "
                   "more, or --speculative-algorithm NONE");
+  if (topk > 1) {
+    Result<Ok> tree = set_tree(out, row, rows, steps, topk);
+    if (!tree.ok()) return tree.fault();
+    return out;
+  }
   if (rows > 0 && steps > 0 && rows != steps + 1)
     return refuse("speculative-num-draft-tokens",
                   fmt::format("--speculative-num-draft-tokens is {} and --speculative-num-steps is "

@@ -14,6 +14,7 @@ namespace sluice {
 // Tokens of a sequence that one step verifies, the known one included.
 inline constexpr int kMaxDraftTokens = 64;
 inline constexpr int kMaxNgram = 64;
+inline constexpr int kMaxTopk = 32;  // drafts behind each token of a tree
 
 // The row of a method. Error{kBadInput}: unknown, or known and not served, with the reason.
 const DraftMethodRow& served_draft_method(std::string_view name);

@@ -204,8 +204,9 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
                                                 others ? communicators->links() : RankLinks{}));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
   fit_context(options, parts->plan);
-  // Steps of several ranks are not measured: they get all drafts that there are.
-  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others) {
+  // Steps of several ranks and of trees are not measured: they get all drafts that there are.
+  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others &&
+      !parts->plan.speculation.has_trees()) {
     start = Clock::now();
     const SchedulerOptions& limits = parts->plan.scheduler;
     const int rows = limits.max_running_requests * (1 + limits.max_drafts);

@@ -211,11 +211,27 @@ void BatchBuffers::set_logit_views(std::int64_t count) {
   sampling_.logit_edits = twin(host_.logit_edits.rows(0, count));
 }
 
-const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info) {
+void BatchBuffers::set_moves(const BranchMoves& moves) {
+  check(device_.kind == DeviceKind::kCpu, "draft trees are computed on a CPU");
+  moves_ = moves;
+  for (std::size_t g = 0; g < view_.groups.size(); ++g) {
+    const auto view_of = [](std::vector<std::int64_t>& slots) {
+      return Tensor::dense(slots.data(), DType::kI64, {static_cast<std::int64_t>(slots.size())});
+    };
+    if (moves_.from[g].empty()) continue;
+    view_.groups[g].branch_from = view_of(moves_.from[g]);
+    view_.groups[g].branch_to = view_of(moves_.to[g]);
+  }
+}
+
+const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info,
+                                       const BranchMoves* moves) {
   set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()),
             limits_.max_logit_rows, next_side());
   view_.mode = batch.mode;
-  view_.has_draft_rows = has_draft_rows(batch);
+  view_.has_draft_rows = has_draft_rows(batch) || moves != nullptr;
+  for (GroupView& group : view_.groups) group.branch_from = group.branch_to = {};
+  if (moves != nullptr) set_moves(*moves);
   view_.num_extend_seqs =
       std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;

@@ -12,6 +12,7 @@
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
 #include "kernels/types/sampling_rows.h"
+#include "runtime/row_batch.h"
 #include "sampling/row_sampling.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
@@ -39,8 +40,10 @@ class BatchBuffers {
   void share(const DpGroups& groups) { view_.dp = &groups; }
 
   // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see
-  // set_logit_rows.
-  const ForwardBatch& fill(const Batch& batch, const RowInfo& info);
+  // set_logit_rows. `moves`: rows of trees, which then read keys that other rows of the step write;
+  // on a CPU.
+  const ForwardBatch& fill(const Batch& batch, const RowInfo& info,
+                           const BranchMoves* moves = nullptr);
   // A step of kDecode or kTargetVerify with `num_seqs` rows whose first rows are the batch. There
   // each item has its one row and its row of logits. The others compute token 0 at position 0 in
   // the spare page of each group (the last of `spare_pages` is a state where there are states,
@@ -85,6 +88,7 @@ class BatchBuffers {
   void fill_rows(const Batch& batch, const RowInfo& info);
   void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
                       const RowInfo& info);
+  void set_moves(const BranchMoves& moves);
   void set_logit_views(std::int64_t count);
   void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, std::size_t side);
   std::size_t next_side();
@@ -104,6 +108,7 @@ class BatchBuffers {
   Layout host_;                    // of the current step, in buffers_[side_]
   Buffer on_device_;               // of equal size; empty on the CPU
   ForwardBatch view_;
+  BranchMoves moves_;  // of view_
   SamplingTensors sampling_;
 };
 

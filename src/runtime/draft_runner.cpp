@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "batch/draft_paths.h"
 #include "ops/elementwise.h"
+#include "ops/kv.h"
 #include "ops/tokens.h"
 #include "tensor/copy.h"
 
@@ -21,8 +23,9 @@ std::int64_t max_left_out(const DraftLimits& limits) {
 
 BatchLimits pass_limits(const DraftLimits& limits, int depth) {
   BatchLimits out = limits.batch;
-  out.max_seqs = out.max_logit_rows = limits.max_sequences;
-  if (depth > 0 && depth < limits.max_drafts) out.max_tokens = out.max_seqs;
+  const bool is_first = depth == 0 || depth == limits.passes();
+  out.max_seqs = out.max_logit_rows = is_first ? limits.max_sequences : limits.rows();
+  if (!is_first) out.max_tokens = out.max_seqs;
   out.draft_rows = false;
   return out;
 }
@@ -50,7 +53,7 @@ struct DraftRunner::Layout {
       bytes += (sized.bytes() + 63) / 64 * 64;
       return buffer ? buffer->tensor(dtype, dims, offset) : sized;
     };
-    const std::int64_t rows = limits.max_sequences, all = limits.batch.max_tokens;
+    const std::int64_t rows = limits.rows(), all = limits.batch.max_tokens;
     first_states = take(DType::kF32, {all, shape.hidden_size});
     // Target's states of the draft's width lie where its own will.
     if (shape.target_width == shape.hidden_size)
@@ -63,7 +66,7 @@ struct DraftRunner::Layout {
     from_rows = take(DType::kI32, {all});
     greedy = take(DType::kU8, {rows, sizeof(ops::SampleRow)});
     places = take(DType::kI32, {rows});
-    tokens = take(DType::kI32, {limits.max_drafts, rows});
+    tokens = take(DType::kI32, {limits.passes(), rows});
     chosen = take(DType::kI32, {rows});
     if (num_target_tokens == 0) return;
     target_tokens = take(DType::kI32, {static_cast<std::int64_t>(num_target_tokens), 1});
@@ -74,13 +77,14 @@ struct DraftRunner::Layout {
 std::int64_t DraftRunner::bytes(const DraftLimits& limits, const DraftShape& shape,
                                 std::size_t num_target_tokens) {
   std::int64_t bytes = Layout(limits, shape, num_target_tokens, nullptr).bytes;
-  for (int depth = 0; depth <= limits.max_drafts; ++depth)
+  for (int depth = 0; depth <= limits.passes(); ++depth)
     bytes += BatchBuffers::bytes(pass_limits(limits, depth));
   return bytes;
 }
 
 DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, AttentionBackend& attention,
-                         Context& ctx, const Stream& stream, const Tensor& logits)
+                         Context& ctx, const Stream& stream, const Tensor& logits,
+                         DraftPlanes planes)
     : limits_(limits),
       model_(model),
       shape_(model.draft_shape()),
@@ -88,13 +92,20 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
       ctx_(ctx),
       stream_(stream),
       backlog_(max_left_out(limits)),
-      items_(static_cast<std::size_t>(limits.max_drafts) + 1) {
-  const std::int64_t rows = limits.max_sequences;
+      planes_(std::move(planes)),
+      trees_(limits.topk, model.target_tokens()),
+      items_(static_cast<std::size_t>(limits.passes()) + 1) {
+  const std::int64_t rows = limits.rows();
   const std::span<const std::int32_t> target_tokens = model.target_tokens();
   check(limits.max_drafts > 0 && logits.numel() >= rows * shape_.vocab_size,
         "{} drafts; logits of {} elements for {} sequences and {} tokens", limits.max_drafts,
         logits.numel(), rows, shape_.vocab_size);
-  for (int depth = 0; depth <= limits.max_drafts; ++depth)
+  check(!limits.has_trees() || ctx.device.kind == DeviceKind::kCpu,
+        "draft trees are computed on a CPU");
+  require(limits.topk <= shape_.vocab_size,
+          "--speculative-eagle-topk is {}, and the draft has {} tokens; give at most as many",
+          limits.topk, shape_.vocab_size);
+  for (int depth = 0; depth <= limits.passes(); ++depth)
     buffers_.push_back(
         std::make_unique<BatchBuffers>(pass_limits(limits, depth), ctx.device, &stream));
   memory_ = Buffer(Layout(limits, shape_, target_tokens.size(), nullptr).bytes, ctx.device);
@@ -115,7 +126,7 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   logits_.shape = {rows, shape_.vocab_size, 0, 0};
   logits_.stride = {shape_.vocab_size, 1, 0, 0};
   if (ctx.device.kind != DeviceKind::kCpu)
-    host_tokens_ = Buffer::staging(4 * limits.max_drafts * rows, ctx.device);
+    host_tokens_ = Buffer::staging(4 * limits.passes() * rows, ctx.device);
 
   HostImage greedy(greedy_), places(places_);
   std::fill_n(ops::as_sample_rows(greedy.tensor()), rows, ops::SampleRow{.temperature = 0});
@@ -189,7 +200,10 @@ bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
     const auto count = static_cast<std::int32_t>(next.size());
     add_item(batch, i, first, count);
     pass_.token_ids.insert(pass_.token_ids.end(), next.begin(), next.end());
-    for (std::int32_t k = 0; k < count; ++k) from_.push_back(row + k);
+    const std::vector<std::int32_t>& right = right_rows_[index];
+    for (std::int32_t k = 0; k < count; ++k)
+      from_.push_back(row +
+                      (std::cmp_less(k, right.size()) ? right[static_cast<std::size_t>(k)] : k));
     // The last slot must be that of the last token.
     const std::int32_t last = first + count - 1;
     const std::int32_t wanted =
@@ -240,18 +254,25 @@ void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
   const RowInfo info{.token_of_slot = [](std::int32_t slot) { return -1 - slot; },
                      .sample_row_of = {}};
   const ForwardBatch& fb = buffers_[static_cast<std::size_t>(depth)]->fill(pass_, info);
-  if (!are_targets)
+  if (!are_targets && !limits_.has_trees())
     ops::take_slot_tokens(
         ctx_, target_tokens_.defined() ? known_.reshape({known_.dim(0)}) : chosen_, fb.input_ids);
   attention_.plan(ctx_, fb);
   const std::int64_t num_rows = fb.logit_rows.dim(0);
   io.logits = logits_.rows(0, num_rows);
   model_.draft(ctx_, fb, attention_, io);
+  if (limits_.has_trees() || num_rows == 0)
+    items_[static_cast<std::size_t>(depth)].clear();
+  else
+    choose(depth, io.logits);
+}
+
+void DraftRunner::choose(int depth, const Tensor& logits) {
+  const std::int64_t num_rows = logits.dim(0);
   items_[static_cast<std::size_t>(depth)].clear();
   for (const Row& row : rows_) items_[static_cast<std::size_t>(depth)].push_back(row.item);
-  if (num_rows == 0) return;
   const Tensor tokens = tokens_.at(depth).rows(0, num_rows);
-  ops::sample_tokens(ctx_, io.logits, greedy_.rows(0, num_rows), tokens);
+  ops::sample_tokens(ctx_, logits, greedy_.rows(0, num_rows), tokens);
   ops::put_slot_tokens(ctx_, tokens, places_.rows(0, num_rows), chosen_);
   if (target_tokens_.defined())
     ops::gather_rows(ctx_, target_tokens_, chosen_.rows(0, num_rows), known_.rows(0, num_rows));
@@ -300,10 +321,84 @@ void DraftRunner::make_up(const Batch& batch) {
   }
   if (pass_.items.empty()) return;
   pass_.mode = ForwardMode::kExtend;
-  run_pass(limits_.max_drafts, left_out_states_, true);
+  run_pass(limits_.passes(), left_out_states_, true);
 }
 
-void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& result) {
+const Batch& DraftRunner::behind_right_rows(const Batch& batch, const BatchResult& result) {
+  right_rows_.assign(batch.items.size(), {});
+  if (!has_trees(batch)) return batch;
+  seen_ = batch;
+  std::int32_t row = 0, item = 0;
+  for (ItemBranches& one : seen_.branches) {
+    for (; item < one.item; ++item) row += batch.items[static_cast<std::size_t>(item)].count;
+    if (one.parents.empty()) continue;
+    const auto index = static_cast<std::size_t>(item);
+    std::vector<std::int32_t>& right = right_rows_[index];
+    right = right_rows(
+        one.parents,
+        std::span(batch.token_ids).subspan(static_cast<std::size_t>(row), one.parents.size()),
+        result.tokens_of(index));
+    const int branch = paths_of(one.parents).branch_of(static_cast<std::size_t>(right.back()));
+    for (std::size_t g = 0; g < seen_.groups.size() && branch > 0; ++g)
+      for (std::int32_t i = 0; i < one.num_pages; ++i)
+        std::swap(seen_.groups[g].pages[static_cast<std::size_t>(seen_.groups[g].offsets[index] +
+                                                                 one.first_page + i)],
+                  page_of_branch(one, seen_.groups.size(), branch, g, i));
+  }
+  return seen_;
+}
+
+// The rows of a level, each with the pages of its branch.
+void DraftRunner::build_level(const Batch& batch) {
+  begin_pass();
+  rows_.clear();
+  for (const DraftTrees::Entry& entry : trees_.entries()) {
+    add_item(batch, entry.item, entry.position, 1);
+    pass_.items.back().decode = true;
+    if (entry.branch > 0) {
+      ItemBranches branches = *find_branches(batch, entry.item);
+      for (std::size_t g = 0; g < batch.groups.size(); ++g) {
+        PageRows& rows = pass_.groups[g];
+        const std::int32_t begin = *(rows.offsets.end() - 2);
+        for (std::int32_t at = entry.first_page; at < branches.first_page + branches.num_pages;
+             ++at)
+          rows.pages[static_cast<std::size_t>(begin + at)] = page_of_branch(
+              branches, batch.groups.size(), entry.branch, g, at - branches.first_page);
+      }
+    }
+    pass_.token_ids.push_back(entry.token);
+    from_.push_back(entry.state);
+    want_logits(entry.position);
+  }
+  pass_.mode = ForwardMode::kDecode;
+}
+
+// Behind the first run.
+void DraftRunner::grow_trees(const Batch& batch, int max_drafts, BatchResult& result) {
+  trees_.begin();
+  for (const Row& row : rows_) trees_.add(row.item, row.position, row.state);
+  trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(rows_.size())));
+  Tensor last = first_states_;
+  for (int depth = 1; depth < limits_.steps && trees_.next(batch, limits_.rows()); ++depth) {
+    const BranchMoves& moves = trees_.moves();
+    for (std::size_t g = 0; g < planes_.size(); ++g) {
+      if (planes_[g].empty() || moves.from[g].empty()) continue;
+      const auto slots = [&](const std::vector<std::int64_t>& all) {
+        return Tensor::dense(const_cast<std::int64_t*>(all.data()), DType::kI64,
+                             {static_cast<std::int64_t>(all.size())});
+      };
+      ops::kv_move(ctx_, planes_[g], slots(moves.from[g]), slots(moves.to[g]));
+    }
+    build_level(batch);
+    run_pass(depth, last, false);
+    last = next_states_[depth % 2];
+    trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(from_.size())));
+  }
+  trees_.put(max_drafts, batch.items.size(), result);
+}
+
+void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& result) {
+  const Batch& batch = behind_right_rows(given, result);
   const int most =
       batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
@@ -311,6 +406,10 @@ void DraftRunner::run(const Batch& batch, const Tensor& states, BatchResult& res
   if (build_first(batch, result)) {
     if (most == 0) {
       leave_out(states);
+    } else if (limits_.has_trees()) {
+      run_pass(0, states, true);
+      backlog_.keep_only(batch.items);
+      return grow_trees(batch, most, result);
     } else {
       run_pass(depth++, states, true);
       Tensor last = first_states_;

@@ -12,10 +12,14 @@
 // The slots lie in the pages of the step's items. Where an item has no page for a slot, its drafts
 // end. All depths are given to the stream before the host waits for their tokens. One thread.
 //
+// A tree of drafts has the best `topk` nodes of each depth as rows of a run, in the pages of the
+// item's branches (runtime/draft_trees.h).
+//
 // Behind a step that wants no drafts (Batch::max_drafts) nothing runs. Its states are kept, and its
 // slots are filled before the next drafts: a whole chunk in one run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,6 +30,7 @@
 #include "models/draft_model.h"
 #include "runtime/batch_buffers.h"
 #include "runtime/draft_backlog.h"
+#include "runtime/draft_trees.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/stream.h"
@@ -36,14 +41,26 @@ struct DraftLimits {
   BatchLimits batch;               // of the target's steps
   std::int64_t max_sequences = 1;  // of a step
   int max_drafts = 1;              // of a sequence
+  int topk = 1;                    // drafts behind each token; 1: chains
+  int steps = 0;                   // depth of a tree
+
+  bool has_trees() const { return topk > 1; }
+  int passes() const { return has_trees() ? steps : max_drafts; }
+  // Of a run behind the first.
+  std::int64_t rows() const {
+    return has_trees()
+               ? std::max(max_sequences, std::min(max_sequences * topk, batch.max_logit_rows))
+               : max_sequences;
+  }
 };
 
 class DraftRunner {
  public:
-  // All arguments outlive the runner. `logits`: dense f32 memory for max_sequences rows of the
-  // draft's logits, free while run() is under way.
+  // `planes`: of the draft's layers, copied where trees branch. All other arguments outlive the
+  // runner. `logits`: dense f32 memory for limits.rows() rows of the draft's logits, free while
+  // run() is under way. Error{kBadInput}: the draft has too few tokens.
   DraftRunner(const DraftLimits& limits, DraftModel& model, AttentionBackend& attention,
-              Context& ctx, const Stream& stream, const Tensor& logits);
+              Context& ctx, const Stream& stream, const Tensor& logits, DraftPlanes planes = {});
   // Memory that it takes on the device.
   static std::int64_t bytes(const DraftLimits& limits, const DraftShape& shape,
                             std::size_t num_target_tokens);
@@ -69,9 +86,16 @@ class DraftRunner {
   bool build_first(const Batch& batch, const BatchResult& result);
   // One slot more of each sequence that has a page for it; false: none has.
   bool build_next(const Batch& batch);
-  // One run of the draft over `pass_`; from_ are its rows of `states`. Depth max_drafts: slots that
+  // One run of the draft over `pass_`; from_ are its rows of `states`. Depth passes(): slots that
   // were left out before.
   void run_pass(int depth, const Tensor& states, bool are_targets);
+  // The best token of each row of the last run's logits.
+  void choose(int depth, const Tensor& logits);
+  // The step as it is behind its right rows: their pages are the item's own, and the others are
+  // branches.
+  const Batch& behind_right_rows(const Batch& batch, const BatchResult& result);
+  void grow_trees(const Batch& batch, int max_drafts, BatchResult& result);
+  void build_level(const Batch& batch);
   // Leaves the slots of `pass_` for later.
   void leave_out(const Tensor& states);
   // Fills the slots that the sequences of the step lack.
@@ -86,19 +110,23 @@ class DraftRunner {
   Context& ctx_;
   const Stream& stream_;
   DraftBacklog backlog_;
-  std::vector<std::unique_ptr<BatchBuffers>> buffers_;  // [max_drafts + 1], by depth
+  std::vector<std::unique_ptr<BatchBuffers>> buffers_;  // [passes + 1], by depth
   Buffer memory_, host_tokens_;
   Tensor target_;           // [tokens, target_width] f32; undefined without states
   Tensor first_states_;     // [tokens, hidden] f32: of the first pass
-  Tensor next_states_[2];   // [sequences, hidden] f32: of the others in turn
+  Tensor next_states_[2];   // [rows, hidden] f32: of the others in turn
   Tensor left_out_states_;  // [rows of backlog_, target_width] f32
   Tensor from_rows_;        // [tokens] int32
-  Tensor logits_;           // [sequences, vocab] f32
+  Tensor logits_;           // [rows, vocab] f32
   Tensor greedy_, places_;  // [sequences, ...]: how each row is chosen, and 0, 1, 2 ...
   Tensor tokens_;           // [max_drafts, sequences] int32: what was chosen at each depth
   Tensor chosen_;           // [sequences] int32: the last ones, 0 where there is none
   Tensor target_tokens_;    // [vocab, 1] int32, or undefined
   Tensor known_;            // [sequences, 1] int32: the last ones as the target knows them
+  const DraftPlanes planes_;
+  DraftTrees trees_;
+  Batch seen_;                                         // behind_right_rows()
+  std::vector<std::vector<std::int32_t>> right_rows_;  // [item] of trees; empty: the first ones
   Batch pass_;
   std::vector<std::int32_t> from_;
   std::vector<Row> rows_;

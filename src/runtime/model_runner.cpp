@@ -121,9 +121,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   init_memory_pool();
   init_attention_backend();
   if (DraftModel* draft = model_->draft_model())
-    drafts_ = std::make_unique<DraftRunner>(draft_limits(), *draft,
-                                            draft_attention_ ? *draft_attention_ : *attention_,
-                                            ctx_, stream_, logits_);
+    drafts_ = std::make_unique<DraftRunner>(
+        draft_limits(), *draft, draft_attention_ ? *draft_attention_ : *attention_, ctx_, stream_,
+        logits_, planes_behind(*kv_pool_, config_.num_layers));
   report("plan memory", plan.milliseconds(), plan_.describe());
 
   if (ctx_.device.kind != DeviceKind::kCpu)
@@ -140,17 +140,20 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
 DraftLimits ModelRunner::draft_limits() const {
   return {.batch = limits_,
           .max_sequences = options_.limits.max_running_requests,
-          .max_drafts = options_.max_drafts};
+          .max_drafts = options_.max_drafts,
+          .topk = options_.draft_topk,
+          .steps = options_.draft_steps};
 }
 
 void ModelRunner::init_memory_pool() {
-  const SamplerLimits sampler_limits{.max_slots = options_.limits.max_running_requests,
-                                     .vocab_size = config_.vocab_size,
-                                     .max_rows = limits_.max_logit_rows,
-                                     .steps_in_flight = options_.limits.steps_in_flight,
-                                     .chooses_drafts = limits_.draft_rows,
-                                     .pretended = options_.synthetic_acceptance,
-                                     .device = ctx_.device};
+  const SamplerLimits sampler_limits{
+      .max_slots = options_.limits.max_running_requests,
+      .vocab_size = config_.vocab_size,
+      .max_rows = limits_.max_logit_rows,
+      .steps_in_flight = options_.limits.steps_in_flight,
+      .chooses_drafts = limits_.draft_rows && options_.draft_topk == 1,
+      .pretended = options_.synthetic_acceptance,
+      .device = ctx_.device};
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();
   request.buffer_bytes = BatchBuffers::bytes(limits_) +
@@ -401,7 +404,11 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   ctx_.deterministic = options_.model.numerics.deterministic || asks;
   const bool has_drafts = limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
   const bool is_padding = pads_idle_groups() && batch.num_tokens() == 0;
-  const Batch& rows = has_drafts ? row_batch_.of(batch) : is_padding ? padding_ : batch;
+  const bool branches = has_trees(batch);
+  const Batch& rows = has_drafts || branches ? row_batch_.of(batch, !has_drafts)
+                      : is_padding           ? padding_
+                                             : batch;
+  const BranchMoves* const stores = branches ? row_batch_.moves() : nullptr;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.model.numerics.deterministic;
   const std::int64_t size = ordinary ? graph_size(rows, groups) : 0;
@@ -420,7 +427,7 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   } else {
     const ForwardBatch& fb = is_padding ? buffers_->fill_padded(rows, info, 1, spare_pages_,
                                                                 options_.model.context_length)
-                                        : buffers_->fill(rows, info);
+                                        : buffers_->fill(rows, info, stores);
     // Of several ranks an idle one makes the collectives of the others.
     if (fb.num_tokens > 0 || takes_part()) {
       attention_->plan(ctx_, fb);

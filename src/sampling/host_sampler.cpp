@@ -225,8 +225,8 @@ bool HostSampler::pretends(const Batch& batch, std::size_t row) const {
 }
 
 bool HostSampler::follow_draft(const Batch& batch, std::size_t row, bool is_skipped) {
-  RowResult& before = rows_[row - 1];
   const LogitRow& logit_row = batch.logit_rows[row];
+  RowResult& before = rows_[row - static_cast<std::size_t>(logit_row.behind)];
   if (!pretended_.empty() && !before.is_skipped && !before.failed) {
     const std::int32_t draft = batch.token_ids[static_cast<std::size_t>(logit_row.row)];
     before.token = pretends(batch, row) ? draft : draft == 0;

@@ -72,7 +72,8 @@ class HostSampler {
   // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be
   // given once. logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens
   // hold scratch values. Rows come in their order. Of several sampled rows of an item, a later one
-  // counts if the row before it chose the later one's token; it sees that token in its slot.
+  // counts if the row that it is behind (LogitRow::behind) counts and chose the later one's token;
+  // it sees that token in its slot.
   void process(const Context& ctx, const Batch& batch, std::int32_t first_row,
                const Tensor& logits);
   // Gathers the results in the order of items, and appends each chosen token to its slot.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "batch/draft_paths.h"
 #include "scheduler/dp_scheduler.h"
 
 namespace sluice {
@@ -17,6 +18,7 @@ void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& fligh
   batch.slot_inits.clear();
   batch.logit_rows.clear();
   batch.pooled_rows.clear();
+  batch.branches.clear();
   batch.deterministic = false;
   batch.max_drafts = next_drafts_;
   flight.clear();
@@ -44,7 +46,9 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                              std::vector<StepInFlightItem>& flight) {
   Sequence& s = *item.sequence;
   const int first = s.planned;
-  const int end = first + item.count;
+  const bool is_tree = decode && item.count > 1 && !s.draft_parents.empty();
+  const DraftPaths paths = is_tree ? paths_of(s.branches.parents) : DraftPaths{};
+  const int end = first + (is_tree ? 1 + paths.depth() : item.count);
   const auto index = static_cast<std::int32_t>(batch.items.size());
   const std::int32_t row = batch.num_tokens();
   batch.items.push_back(
@@ -60,6 +64,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
     batch.token_ids.insert(batch.token_ids.end(), s.drafts.begin(),
                            s.drafts.begin() + (item.count - 1));
     s.drafts.clear();
+    s.draft_parents.clear();
   } else if (options_.max_drafts > 0 && end < s.num_known()) {
     batch.items.back().next_token = s.tokens[end];
   }
@@ -72,6 +77,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   }
   if (state_group_ >= 0) batch.state_slots.push_back(s.state.page());
   build_copies(s, batch);
+  build_branches(s, index, batch);
   StepInFlightItem& out = flight.emplace_back();
   out.sequence = &s;
   out.end = end;
@@ -104,18 +110,22 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
     s.logprob_next = stop >= last ? -1 : std::max(s.logprob_next, stop);
   }
   add_pooled_rows(s, index, row, item.count, batch);
-  out.max_tokens = decode ? item.count : end == s.prefill_end && s.wants_token() ? 1 : 0;
+  out.num_drafts = decode ? item.count - 1 : 0;
+  out.max_tokens = decode ? end - first : end == s.prefill_end && s.wants_token() ? 1 : 0;
   if (out.max_tokens > 0) {
     int top = s.params.num_top_logprobs;
     if (s.request.request.want_logits_hash) top = std::max(0, top);
-    for (int i = item.count - out.max_tokens; i < item.count; ++i)
+    for (int i = decode ? 0 : item.count - 1; i < item.count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
       batch.logit_rows.push_back({.item = index,
                                   .row = row + i,
-                                  .position = first + i + 1,
+                                  .position = first + (is_tree ? paths.depths[at] : i) + 1,
                                   .sample = true,
                                   .num_top_logprobs = top,
                                   .want_hash = s.request.request.want_logits_hash,
-                                  .has_mask = s.request.request.make_constraint != nullptr});
+                                  .has_mask = s.request.request.make_constraint != nullptr,
+                                  .behind = is_tree && i > 0 ? i - s.branches.parents[at] : 1});
+    }
     s.samples_in_flight += out.max_tokens;
   }
   s.planned = end;

@@ -18,6 +18,7 @@ void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> f
     s.samples_in_flight -= item.max_tokens;
     s.collected = item.end;
     const Exit exit = s.over ? Exit::kNone : take_result(s, item, i, result, events);
+    s.branches = {};
     PendingState kept;
     if (item.snapshot) {
       kept = std::move(s.snapshots.front());
@@ -86,6 +87,7 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
 FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                                       const BatchResult& result, Event& event) {
   const std::span<const std::int32_t> tokens = result.tokens_of(index);
+  keep_right_branch(s, tokens);
   const int missing = item.max_tokens - static_cast<int>(tokens.size());
   check(missing >= 0, "an item of at most {} tokens brought {}", item.max_tokens, tokens.size());
   if (missing > 0) {
@@ -108,6 +110,8 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
     s.draft_counts.is_on = true;
     const auto drafts = result.drafts_of(index);
     s.drafts.assign(drafts.begin(), drafts.end());
+    const auto parents = result.draft_parents_of(index);
+    s.draft_parents.assign(parents.begin(), parents.end());
     // All tokens but the last confirm a draft.
     const auto taken = static_cast<std::size_t>(s.num_output() - output_before);
     if (item.decode)
@@ -117,7 +121,7 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
 }
 
 void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted) {
-  const int drafted = item.max_tokens - 1;
+  const int drafted = item.num_drafts;
   ++s.draft_counts.verifications;
   s.draft_counts.drafted += drafted;
   s.draft_counts.accepted += static_cast<int>(accepted);

@@ -60,6 +60,10 @@ void DpScheduler::check_invariants() const {
     ++slot_users.at(static_cast<std::size_t>(s.slot));
     for (int g = 0; g < num_page_groups_; ++g)
       for (std::int32_t page : s.pages[g].pages()) name(g, page);
+    for (std::size_t i = 0; i < s.branches.pages.size(); ++i)
+      name(i / static_cast<std::size_t>(s.branches.num_pages) %
+               static_cast<std::size_t>(num_page_groups_),
+           s.branches.pages[i].page());
     // Results of steps beyond the end of a sequence are not recorded.
     check((s.over || s.num_known() + s.samples_in_flight >= s.planned) && s.collected <= s.planned,
           "a sequence of {} tokens, {} planned, {} collected", s.num_known(), s.planned,

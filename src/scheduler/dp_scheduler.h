@@ -3,6 +3,8 @@
 //
 //   admission.cpp    who runs: queue, policy, reservation, prefix match, forks
 //   plan.cpp         what a step computes: pages, chunks, retraction
+//   plan_drafts.cpp  drafts behind decode rows
+//   branches.cpp     pages of drafts that branch
 //   build_batch.cpp  the plan as a Batch
 //   commit.cpp       what a step brought: tokens, stop rules, the way out
 #pragma once
@@ -105,10 +107,9 @@ class DpScheduler {
   void plan_drafts();
   int max_drafts_of_step() const;
   void find_drafts(Sequence& s, int max_drafts);
+  static void find_in_tree(Sequence& s, int max_drafts, int max_depth);
   void find_forced(Sequence& s, int max_drafts);
-  int make_room_for_drafts(Sequence& s);
-  void make_branches(Sequence& s, int end, int count);
-  void make_branches_of_step();
+  void make_room_for_drafts(Sequence& s);
   int choose_next_drafts();
   int draft_end(int end) const;
 
@@ -120,7 +121,13 @@ class DpScheduler {
                               std::int32_t count, Batch& batch);
   void build_copies(Sequence& s, Batch& batch);
   bool plan_snapshot(Sequence& s, Batch& batch);
-  void build_branches(Sequence& s, std::int32_t index, Batch& batch);
+
+  // branches.cpp
+  static int draft_depth(const Sequence& s);
+  void make_branches_of_step();
+  void make_branches(Sequence& s, int first, int end, int count);
+  void build_branches(const Sequence& s, std::int32_t index, Batch& batch) const;
+  void keep_right_branch(Sequence& s, std::span<const std::int32_t> tokens);
 
   // commit.cpp
   Exit take_result(Sequence& s, const StepInFlightItem& item, std::size_t index,
@@ -128,7 +135,6 @@ class DpScheduler {
   FinishReason take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                            const BatchResult& result, Event& event);
   void count_prompt(const Sequence& s);
-  void keep_right_branch(Sequence& s, std::span<const std::int32_t> tokens);
   void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, const Sequence* s, Event& event, FinishReason reason);
@@ -171,6 +177,7 @@ class DpScheduler {
   std::vector<DraftController::Offer> offers_;  // of decodes_
   std::vector<std::int32_t> forced_;            // of one of them
   int next_drafts_ = -1;                        // Batch::max_drafts
+  std::vector<std::int64_t> branch_pages_;      // [group] of the step's branches
   bool probes_next_ = false;  // the next step's drafts are there to see whether they pay
   std::size_t num_probes_ = 0;
 

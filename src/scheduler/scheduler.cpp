@@ -25,6 +25,8 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.max_drafts >= 0 && (options.max_drafts == 0 || options.max_steps_in_flight == 1),
           "max_drafts is {} with {} steps in flight; drafts need 1, and are 0 or more",
           options.max_drafts, options.max_steps_in_flight);
+  require(options.draft_branches >= 1 && options.draft_branches < 64,
+          "draft_branches is {}; it must be 1 to 63", options.draft_branches);
   require(options.max_draft_rows == 0 || options.max_draft_rows >= options.max_running_requests,
           "max_draft_rows is {} for {} running requests; each has a row at least",
           options.max_draft_rows, options.max_running_requests);

@@ -13,6 +13,7 @@
 #include "scheduler/scheduler.h"
 #include "scheduler/testing/sim_model.h"
 #include "scheduler/testing/sim_options.h"
+#include "scheduler/testing/sim_trees.h"
 #include "scheduler/testing/sim_truth.h"
 
 namespace sluice {
@@ -233,6 +234,7 @@ class Episode {
     for (std::size_t dp = 0; dp < step.dp.size(); ++dp) {
       check_batch(step.dp[dp], step.global_tokens[dp]);
       check_writes(step, dp);
+      counts_.trees += sim::check_branches(options_, step.dp[dp]);
     }
     results_.emplace_back();
     device_.run(step, results_.back());
@@ -285,6 +287,7 @@ class Episode {
       BatchResult& out = result.dp[dp];
       out.draft_offsets.assign(1, 0);
       out.drafts.clear();
+      out.draft_parents.clear();
       for (std::size_t i = 0; i < step.dp[dp].items.size(); ++i) {
         const BatchItem& item = step.dp[dp].items[i];
         count_round(step.dp[dp], item, out.tokens_of(i).size());
@@ -302,6 +305,7 @@ class Episode {
                 std::cmp_less(at, truth.size()) && !chance(drawn_.wrong_draft_chance);
             out.drafts.push_back(right ? truth[at] : between(0, sim::kVocab - 1));
           }
+          if (options_.draft_branches > 1) sim::add_siblings(random_, out);
         }
         out.draft_offsets.push_back(static_cast<std::int32_t>(out.drafts.size()));
       }
@@ -344,7 +348,8 @@ class Episode {
       }
       for (std::size_t i = 0; i < batch.items.size(); ++i) {
         const BatchItem& item = batch.items[i];
-        for (int j = item.first / kPageSize; j <= (item.first + item.count - 1) / kPageSize; ++j) {
+        const int last = item.first + sim::depth_of(batch, i, item.count - 1);
+        for (int j = item.first / kPageSize; j <= last / kPageSize; ++j) {
           const std::int32_t page = batch.groups[g].pages[batch.groups[g].offsets[i] + j];
           const bool alone = named_[page] == 0 || named_[page] == item.sequence;
           check(alone && std::max(0, item.first - j * kPageSize) >= copied_[page],
@@ -466,17 +471,17 @@ TEST_P(Simulation, TokensAreThePlainModelsAndPagesAddUp) {
       "refused\n"
       "  retractions {}, evicted pages {}, tail copies {}, forks {}, tokens from the cache {}\n"
       "  aborted: waiting {}, prefill {}, decode {}, in flight {}\n"
-      "  drafts: all accepted {}, some {}, none {}, aborted {}\n",
+      "  drafts: all accepted {}, some {}, none {}, aborted {}, trees {}\n",
       dp_size, counts.steps, counts.mixed, counts.episodes, counts.requests, counts.finished,
       counts.failed, counts.refused, counts.retractions, counts.evictions, counts.tail_copies,
       counts.forks, counts.hits, counts.aborted[0], counts.aborted[1], counts.aborted[2],
       counts.aborted[3], counts.all_accepted, counts.some_accepted, counts.none_accepted,
-      counts.aborted_drafts);
+      counts.aborted_drafts, counts.trees);
   EXPECT_GE(counts.steps, std::int64_t{kStepsAnEpisode} * share);
   for (std::int64_t count :
        {counts.retractions, counts.evictions, counts.tail_copies, counts.aborted[0],
         counts.aborted[1], counts.aborted[2], counts.aborted[3], counts.all_accepted,
-        counts.some_accepted, counts.none_accepted, counts.aborted_drafts})
+        counts.some_accepted, counts.none_accepted, counts.aborted_drafts, counts.trees})
     EXPECT_GE(count, kTimedBuild ? 10'000 : 100);
 }
 

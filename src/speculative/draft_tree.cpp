@@ -26,7 +26,7 @@ std::vector<Candidate> best_of(std::vector<Candidate> all, int count) {
 }  // namespace
 
 bool DraftTreeBuilder::add_level(std::span<const float> probabilities,
-                                 std::span<const std::int32_t> tokens, int width) {
+                                 std::span<const std::int32_t> tokens) {
   const auto k = static_cast<std::size_t>(topk_);
   const std::size_t rows = levels_ == 0 ? 1 : frontier_.size();
   check(probabilities.size() == rows * k && tokens.size() == rows * k,
@@ -46,12 +46,15 @@ bool DraftTreeBuilder::add_level(std::span<const float> probabilities,
   }
   candidates_.insert(candidates_.end(), level.begin(), level.end());
   if (levels_++ == 0) {
-    level.resize(std::min(level.size(), static_cast<std::size_t>(width)));
     frontier_ = std::move(level);
   } else {
-    frontier_ = best_of(std::move(level), std::min(width, topk_));
+    frontier_ = best_of(std::move(level), static_cast<int>(rows));
   }
   return true;
+}
+
+void DraftTreeBuilder::narrow(int width) {
+  frontier_.resize(std::min(frontier_.size(), static_cast<std::size_t>(width)));
 }
 
 DraftTreeNodes DraftTreeBuilder::select(int count) const {

@@ -42,14 +42,12 @@ class DraftTreeBuilder {
 
   explicit DraftTreeBuilder(int topk) : topk_(topk) {}
 
-  // Rows of topk candidates for each of frontier(), one row at first. The next frontier has at most
-  // `width` of them. False where a probability is not in [0, 1]: then nothing is added, and nothing
-  // may be added any more.
-  bool add_level(std::span<const float> probabilities, std::span<const std::int32_t> tokens,
-                 int width);
-  bool add_level(std::span<const float> probabilities, std::span<const std::int32_t> tokens) {
-    return add_level(probabilities, tokens, topk_);
-  }
+  // Rows of topk candidates for each of frontier(), one row at first. The next frontier is no wider
+  // than the last one, but for the first. False where a probability is not in [0, 1]: then nothing
+  // is added, and nothing may be added any more.
+  bool add_level(std::span<const float> probabilities, std::span<const std::int32_t> tokens);
+  // Leaves at most `width` nodes in the frontier.
+  void narrow(int width);
   // Best first; of the first level in the order of the table.
   std::span<const Candidate> frontier() const { return frontier_; }
   // At most `count` nodes: the best of all candidates.

@@ -16,6 +16,8 @@ SERVERS = {
               "--speculative-ngram-min-match-window-size", "1", "--speculative-adaptive=false"),
     "nextn": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-adaptive=false"),
     "vllm": ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}', "--speculative-adaptive=false"),
+    "trees": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "4",
+              "--speculative-num-draft-tokens", "16"),
     # As many drafts as pay on this machine, which may be none.
     "adaptive": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"),
 }
@@ -42,7 +44,7 @@ def drafting(request, tmp_path_factory):
     with Server(TINY, "--dtype", "float32", "--served-model-name", "tiny", "--max-total-tokens", "65536",
                 *SERVERS[request.param], log=log) as server:
         server.log = log
-        server.max_drafts = {"ngram": 4, "vllm": 2}.get(request.param, 3)
+        server.max_drafts = {"ngram": 4, "vllm": 2, "trees": 15}.get(request.param, 3)
         server.least_drafts = 0 if request.param == "adaptive" else 1
         yield server
 
@@ -164,3 +166,30 @@ def test_recorded_chats_accept_as_many_drafts(drafts):
     wanted = [recorded["accept"][str(drafts)] for recorded in chats]
     assert emitted == sum(w["emitted"] for w in wanted)
     assert steps == pytest.approx(sum(w["steps"] for w in wanted), rel=0.01)
+
+
+def test_recorded_chats_accept_as_many_drafts_of_trees():
+    """A trained head with trees over recorded chats: tokens for each verification, within 2 %."""
+    head = RECORDED.parent / "sluice-tiny-eagle3"
+    if not head.exists():
+        pytest.skip(f"{head} is not there")
+    chats = json.loads(RECORDED.read_text())["prompts"]
+    wanted = json.loads((head / "golden.json").read_text())["acceptance"]["tree_steps3_topk4_16"]
+    steps = emitted = 0
+    with Server(TINY, "--dtype", "float32", "--speculative-algorithm", "EAGLE3", "--disable-radix-cache",
+                "--speculative-draft-model-path", str(head), "--speculative-num-steps", "3",
+                "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "16") as server:
+        for recorded in chats:
+            body = {"input_ids": recorded["prompt_ids"],
+                    "sampling_params": {"max_new_tokens": len(recorded["output_ids"]), "temperature": 0,
+                                        "ignore_eos": True}}
+            reply = server.post("/generate", body).json()
+            assert reply["output_ids"] == recorded["output_ids"], recorded["record"]
+            meta = reply["meta_info"]
+            verifications = meta["spec_verify_ct"]
+            if verifications:
+                assert meta["spec_accept_length"] == pytest.approx(meta["completion_tokens"] / verifications)
+            steps += verifications
+            emitted += meta["completion_tokens"] - 1
+    assert emitted == wanted["emitted"]
+    assert emitted / steps == pytest.approx(wanted["mean_accept_length"], rel=0.02)

@@ -63,6 +63,50 @@ TEST(SpeculationChoice, OptionsOfBothEngines) {
       5);
 }
 
+TEST(SpeculationChoice, Trees) {
+  SpeculationOptions chosen = choose_speculation(with({{"speculative-algorithm", "NEXTN"},
+                                                       {"speculative-num-steps", "3"},
+                                                       {"speculative-eagle-topk", "4"},
+                                                       {"speculative-num-draft-tokens", "16"}}))
+                                  .value();
+  EXPECT_TRUE(chosen.has_trees());
+  EXPECT_EQ(chosen.topk, 4);
+  EXPECT_EQ(chosen.steps, 3);
+  EXPECT_EQ(chosen.max_drafts, 15);
+  EXPECT_EQ(chosen.slots_behind(), 2);
+  chosen = choose_speculation(
+               with({{"speculative-algorithm", "NEXTN"}, {"speculative-eagle-topk", "2"}}))
+               .value();
+  EXPECT_EQ(chosen.steps, 3);
+  EXPECT_EQ(chosen.max_drafts, 10) << "all that three steps of two have";
+  for (const auto& [values, message] :
+       {std::pair{std::vector<std::pair<const char*, const char*>>{
+                      {"speculative-algorithm", "NGRAM"}, {"speculative-eagle-topk", "2"}},
+                  "drafts of NGRAM are chains"},
+        std::pair{std::vector<std::pair<const char*, const char*>>{{"draft-forced-tokens", "true"},
+                                                                   {"speculative-eagle-topk", "2"}},
+                  "drafts of grammars are chains"},
+        std::pair{std::vector<std::pair<const char*, const char*>>{{"speculative-eagle-topk", "2"}},
+                  "nothing drafts"},
+        std::pair{
+            std::vector<std::pair<const char*, const char*>>{
+                {"speculative-config", R"({"method": "ngram"})"}, {"speculative-eagle-topk", "2"}},
+            "--speculative-config drafts chains"},
+        std::pair{std::vector<std::pair<const char*, const char*>>{
+                      {"speculative-algorithm", "NEXTN"},
+                      {"speculative-eagle-topk", "4"},
+                      {"speculative-num-steps", "2"},
+                      {"speculative-num-draft-tokens", "22"}},
+                  "at most 21 tokens"}}) {
+    Options options;
+    for (const auto& [name, value] : values) set_option(options, name, value);
+    const auto refused = choose_speculation(options);
+    ASSERT_FALSE(refused.ok()) << message;
+    EXPECT_THAT(refused.fault().message, HasSubstr(message));
+  }
+  EXPECT_THAT(error_of("speculative-eagle-topk", "33"), HasSubstr("1 to 32"));
+}
+
 TEST(SpeculationChoice, ForcedTokensNeedNoMethodAndHaveItsNumber) {
   SpeculationOptions chosen = choose_speculation(with({{"draft-forced-tokens", "true"}})).value();
   EXPECT_TRUE(chosen.forced_tokens && chosen.is_on() && !chosen.has_method());
@@ -95,7 +139,6 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
            Row{"speculative-algorithm", "MEDUSA", "MEDUSA is refused"},
            Row{"speculative-algorithm", "DFLASH", "DFLASH is refused"},
            Row{"speculative-algorithm", "NGARM", "the method 'NGARM' is unknown; served are NONE"},
-           Row{"speculative-eagle-topk", "4", "is refused: drafts are chains"},
            Row{"speculative-accept-threshold-acc", "0.9", "is refused"},
            Row{"speculative-num-draft-tokens", "65", "allowed: 0 (by the algorithm), or 2 to 64"},
            Row{"speculative-config", "{", "speculative-config"},
@@ -197,6 +240,35 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   Options two = ngram;
   two.steps_in_flight = 2;
   EXPECT_FALSE(resolve_on(qwen, DeviceKind::kCpu, two).ok());
+}
+
+TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
+  const ModelConfig tiny = load_model_config(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const auto resolve_on = [&](DeviceKind device, const Options& options) {
+    Machine machine;
+    machine.device.kind = device;
+    machine.num_threads = 4;
+    machine.sm = 90;
+    return resolve(options, tiny, machine);
+  };
+  Options trees = with({{"speculative-algorithm", "NEXTN"}, {"speculative-eagle-topk", "4"}});
+  const Result<ServingPlan> plan = resolve_on(DeviceKind::kCpu, trees);
+  ASSERT_TRUE(plan.ok()) << plan.fault().message;
+  EXPECT_EQ(plan->scheduler.max_drafts, 15);
+  EXPECT_EQ(plan->scheduler.draft_branches, 4);
+  EXPECT_EQ(plan->scheduler.draft_slots, 2);
+  EXPECT_EQ(plan->scheduler.max_draft_rows, 256);
+  EXPECT_EQ(plan->runner.limits.max_draft_rows, 256);
+  EXPECT_EQ(plan->runner.limits.max_step_tokens, 512 + 256);
+  EXPECT_THAT(resolve_on(DeviceKind::kCuda, trees).fault().message,
+              HasSubstr("trees of drafts are computed on CPUs; give 1 on GPUs"));
+  Options pretended = trees;
+  pretended.synthetic_acceptance = {0.5};
+  EXPECT_THAT(resolve_on(DeviceKind::kCpu, pretended).fault().message,
+              HasSubstr("a pretended acceptance is that of chains"));
+  trees.tp_size = 2;
+  EXPECT_THAT(resolve_on(DeviceKind::kCpu, trees).fault().message,
+              HasSubstr("trees of drafts are computed by one rank"));
 }
 
 TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {

@@ -12,11 +12,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "batch/draft_paths.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice::sim {
@@ -165,30 +167,41 @@ class Device {
       if (state != nullptr && item.first > 0 && state[0] != static_cast<std::uint64_t>(item.first))
         last ^= 0xBAD;
       state_rows_.clear();
+      branches_ = branches_of(batch, i);
+      const bool is_tree = branches_ != nullptr && !branches_->parents.empty();
+      paths_ = is_tree ? paths_of(branches_->parents) : DraftPaths{};
+      check(!is_tree || std::cmp_equal(paths_.depths.size(), item.count),
+            "a tree of {} rows in an item of {}", paths_.depths.size(), item.count);
       for (int k = 0; k < item.count; ++k) {
         std::int32_t token = batch.token_ids[row + k];
         if (token == kTokenFromSlot) token = slot.last;
-        last = next_row(last, token);
+        last = next_row(is_tree && k > 0 ? state_rows_[branches_->parents[k]] : last, token);
         state_rows_.push_back(last);
         for (std::size_t g = 0; g < batch.groups.size(); ++g)
-          *at(rank, batch, g, i, item.first + k) = last;
+          for (int branch = 0; branch < std::max(1, paths_.count); ++branch)
+            if (!is_tree || (paths_.branches[k] >> branch & 1) != 0)
+              *at(rank, batch, g, i, item.first + (is_tree ? paths_.depths[k] : k), branch) = last;
       }
       if (state != nullptr) {
         state[0] = static_cast<std::uint64_t>(item.first + item.count);
         state[1] = last;
       }
       // A sampled row behind another counts where that one chose its token.
-      bool has_token = false, follows = true;
+      bool has_token = false;
+      item_begin_ = out.tokens.size();
+      chosen_.assign(static_cast<std::size_t>(item.count), -1);
       for (; next_logit < batch.logit_rows.size() &&
              batch.logit_rows[next_logit].item == static_cast<int>(i);
            ++next_logit) {
         const LogitRow& logits = batch.logit_rows[next_logit];
-        if (logits.sample && std::exchange(has_token, true))
-          follows = follows && out.failed[i] == 0 &&
-                    out.tokens.back() == batch.token_ids[logits.row] &&
-                    !is_broken(item, logits.position);
-        if (follows) take_row(rank, batch, i, logits, row, slot, out);
+        if (logits.sample && std::exchange(has_token, true) &&
+            (out.failed[i] != 0 || is_broken(item, logits.position) ||
+             chosen_[logits.row - row - logits.behind] != batch.token_ids[logits.row]))
+          continue;
+        take_row(rank, batch, i, logits, row, slot, out);
+        if (logits.sample) chosen_[logits.row - row] = slot.last;
       }
+      spoil_branches(rank, batch, row, out.tokens);
       row += item.count;
       out.token_offsets.push_back(static_cast<std::int32_t>(out.tokens.size()));
       out.prompt_offsets.push_back(static_cast<std::int32_t>(out.prompt_logprobs.size()));
@@ -202,12 +215,15 @@ class Device {
   void take_row(Rank& rank, const Batch& batch, std::size_t i, const LogitRow& logits,
                 int first_row, Slot& slot, BatchResult& out) {
     const BatchItem& item = batch.items[i];
-    const int q = item.first + logits.row - first_row;
+    const auto k = static_cast<std::size_t>(logits.row - first_row);
+    const bool is_tree = paths_.count > 0;
+    const int q = item.first + (is_tree ? paths_.depths[k] : static_cast<int>(k));
+    const int branch = is_tree ? paths_.branch_of(k) : 0;
     std::uint64_t read = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const bool state = groups_[g].retention == Retention::kState;
-      read = hash_combine(read,
-                          state ? state_rows_[logits.row - first_row] : sum(rank, batch, g, i, q));
+      read = hash_combine(
+          read, state ? state_rows_[logits.row - first_row] : sum(rank, batch, g, i, q, branch));
     }
     if (!logits.sample) {
       out.prompt_logprobs.push_back({logprob_of(read, logits.target), read, {}});
@@ -221,7 +237,46 @@ class Device {
     out.token_logprobs.push_back({logprob_of(read, slot.last), read, {}});
   }
 
-  std::uint64_t* at(Rank& rank, const Batch& batch, std::size_t g, std::size_t i, int position) {
+  static const ItemBranches* branches_of(const Batch& batch, std::size_t item) {
+    const auto found = std::ranges::find_if(
+        batch.branches, [&](const ItemBranches& one) { return std::cmp_equal(one.item, item); });
+    return found == batch.branches.end() ? nullptr : &*found;
+  }
+  std::int32_t page_of_branch(const Batch& batch, std::size_t g, int branch, int entry) const {
+    const std::size_t place = (static_cast<std::size_t>(branch - 1) * batch.groups.size() + g) *
+                                  static_cast<std::size_t>(branches_->num_pages) +
+                              static_cast<std::size_t>(entry - branches_->first_page);
+    check(entry - branches_->first_page < branches_->num_pages && place < branches_->pages.size(),
+          "branch {} has no page {}", branch, entry);
+    return branches_->pages[place];
+  }
+  // Drafts of the result leave something in the pages of all branches but the right one.
+  void spoil_branches(Rank& rank, const Batch& batch, int row,
+                      const std::vector<std::int32_t>& all_tokens) {
+    if (branches_ == nullptr) return;
+    int right = 0;
+    if (paths_.count > 0) {
+      const auto tokens = std::span(batch.token_ids).subspan(row, branches_->parents.size());
+      const auto taken = std::span(all_tokens).subspan(item_begin_);
+      right = paths_.branch_of(right_rows(branches_->parents, tokens, taken).back());
+    }
+    const int count =
+        1 +
+        static_cast<int>(branches_->pages.size() /
+                         (batch.groups.size() * static_cast<std::size_t>(branches_->num_pages)));
+    for (int branch = 1; branch < count; ++branch)
+      for (std::size_t g = 0; g < batch.groups.size() && branch != right; ++g)
+        for (int i = 0; i < branches_->num_pages; ++i)
+          std::fill_n(rank.rows[g].begin() +
+                          page_of_branch(batch, g, branch, branches_->first_page + i) * kPageSize,
+                      kPageSize, 0xF00D);
+  }
+
+  std::uint64_t* at(Rank& rank, const Batch& batch, std::size_t g, std::size_t i, int position,
+                    int branch = 0) {
+    if (branch > 0 && position / kPageSize >= branches_->first_page)
+      return &rank.rows[g][page_of_branch(batch, g, branch, position / kPageSize) * kPageSize +
+                           position % kPageSize];
     const PageRows& rows = batch.groups[g];
     const std::int32_t entry = rows.offsets[i] + position / kPageSize;
     check(entry < rows.offsets[i + 1] && rows.pages[entry] >= 0, "position {} has no page",
@@ -235,11 +290,12 @@ class Device {
       if (groups_[g].keep_from(position + 1) <= position) return *at(rank, batch, g, i, position);
     return rank.rows.back()[batch.state_slots[i] * 2 + 1];
   }
-  std::uint64_t sum(Rank& rank, const Batch& batch, std::size_t g, std::size_t i, int q) {
+  std::uint64_t sum(Rank& rank, const Batch& batch, std::size_t g, std::size_t i, int q,
+                    int branch) {
     std::uint64_t total = 0;
     for (int p = static_cast<int>(groups_[g].keep_from(q)); p <= q;) {
       const int count = std::min(q + 1, (p / kPageSize + 1) * kPageSize) - p;
-      const std::uint64_t* rows = at(rank, batch, g, i, p);
+      const std::uint64_t* rows = at(rank, batch, g, i, p, branch);
       total = std::accumulate(rows, rows + count, total);
       p += count;
     }
@@ -248,7 +304,12 @@ class Device {
 
   const std::vector<PageGroup> groups_;
   std::vector<Rank> ranks_;
+  // Of the item that is computed:
   std::vector<std::uint64_t> state_rows_;
+  std::vector<std::int32_t> chosen_;  // by each row
+  const ItemBranches* branches_ = nullptr;
+  DraftPaths paths_;
+  std::size_t item_begin_ = 0;  // of its tokens
 };
 
 }  // namespace sluice::sim

@@ -112,7 +112,9 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
     if (random.chance(0.3))
       options.max_draft_rows = options.max_running_requests + random.between(0, 20);
     options.max_steps_in_flight = 1;
-    if (random.chance(0.5)) {  // as many as pay
+    if (random.chance(0.5)) {
+      options.draft_branches = random.between(2, 5);
+    } else if (random.chance(0.5)) {  // as many as pay
       const double row = random.one_of({0.01, 0.1, 0.5});
       const CostLine line{{{1, 1}, {2, 1 + row}, {8, 1 + 7 * row}}};
       options.draft_costs = {.plain = line,

@@ -1,0 +1,115 @@
+// Trees of drafts equal recorded ones, and a step computes their nodes as plain decoding does.
+#include "runtime/draft_trees.h"
+
+#include "base/error.h"
+#include "runtime/testing/draft_sequence.h"
+
+namespace sluice {
+namespace {
+
+using namespace draft_test;
+
+static_assert(sizeof(SLUICE_SOURCE_DIR) > 1, "the paths of draft_sequence.h begin there");
+
+Tokens parents_of(const BatchResult& result) {
+  const auto parents = result.draft_parents_of(0);
+  return {parents.begin(), parents.end()};
+}
+
+// Rows of a tree without the known one.
+Tokens behind_first(const Json& rows) {
+  Tokens all = rows;
+  all.erase(all.begin());
+  return all;
+}
+
+// Greedy decoding with trees brings what it brings without them, over the ends of pages.
+void expect_plain_tokens(const fs::path& model, const fs::path& draft) {
+  SCOPED_TRACE(model.string() + ", " + draft.string());
+  Sequence plain(model, draft),
+      trees(model, draft, false, {.topk = 3, .steps = 3, .max_drafts = 9});
+  plain.prefill(prompt_of(50), 1000);
+  BatchResult result = trees.prefill(prompt_of(50), 17);
+  EXPECT_EQ(drafts_of(result).size(), 9u);
+  while (plain.known().size() < 150) plain.verify({});
+  while (trees.known().size() < 140) {
+    // The first drafts of every third step are made right, so that paths of all branches are.
+    Tokens drafts = drafts_of(result), parents = parents_of(result);
+    const std::size_t known = trees.known().size();
+    if (known % 3 != 0) {
+      const std::size_t first = known % drafts.size();
+      std::size_t node = first, at = known;
+      std::vector<std::size_t> path;
+      for (;; node = static_cast<std::size_t>(parents[node]) - 1) {
+        path.insert(path.begin(), node);
+        if (parents[node] == 0) break;
+      }
+      for (const std::size_t one : path) {
+        const std::int32_t token = plain.known()[at++];
+        for (std::size_t i = 0; i < drafts.size(); ++i)
+          if (parents[i] == parents[one] && drafts[i] == token) drafts[i] = drafts[one];
+        drafts[one] = token;
+      }
+      result = trees.verify_tree(drafts, parents);
+      ASSERT_GE(result.tokens.size(), path.size() + 1);
+    } else {
+      result = trees.verify_tree(drafts, parents);
+    }
+    ASSERT_FALSE(result.tokens.empty());
+    ASSERT_EQ(trees.known(),
+              Tokens(plain.known().begin(),
+                     plain.known().begin() + static_cast<std::ptrdiff_t>(trees.known().size())));
+  }
+}
+
+TEST(DraftTrees, BringThePlainTokens) {
+  for (const char* model : {"deepseek-v3", "deepseek-v32", "glm-moe-dsa", "mimo"})
+    expect_plain_tokens(own(model), {});
+  expect_plain_tokens(own("qwen3-moe"), own("llama-llama3-tied"));
+  expect_plain_tokens(own("mistral-swa"), own("deepseek-v2-lite"));
+}
+
+TEST(DraftTrees, ADraftOfFewerTokensIsRefused) {
+  EXPECT_THROW(Sequence(own("deepseek-v3"), {}, false, {.topk = 321, .steps = 2, .max_drafts = 9}),
+               Error);
+}
+
+TEST(DraftTrees, EqualRecordedTrees) {
+  if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
+  int trees = 0, nodes = 0;
+  for (const auto& entry : fs::directory_iterator(recorded() / "families")) {
+    const fs::path folder = entry.path();
+    if (!fs::exists(folder / "golden.json")) continue;
+    const Json reference = parse_json_or_throw(text_of(folder / "golden.json"), "golden.json");
+    if (!reference.contains("prompts") || !reference["prompts"][0].contains("trees")) continue;
+    SCOPED_TRACE(folder.filename());
+    const bool is_own = reference["draft"] == "inside the target";
+    const fs::path target = folder / reference["target"].get<std::string>();
+    for (const Json& prompt : reference["prompts"])
+      for (const Json& tree : prompt["trees"]) {
+        SCOPED_TRACE(tree["after"].get<int>());
+        const TreeSize size{.topk = tree["topk"],
+                            .steps = tree["steps"],
+                            .max_drafts = tree["num_draft_tokens"].get<int>() - 1};
+        Sequence sequence(target, is_own ? fs::path() : folder, false, size);
+        BatchResult result = sequence.prefill(prompt["ids"], 1000);
+        for (int after = tree["after"]; after > 0; --after) result = sequence.verify({});
+        ASSERT_EQ(sequence.known().size() - 1, tree["seq_len"].get<std::size_t>());
+        const Tokens drafts = drafts_of(result), parents = parents_of(result);
+        EXPECT_EQ(drafts, behind_first(tree["draft_tokens"]));
+        EXPECT_EQ(parents, behind_first(tree["parent"]));
+        const std::vector<float> found =
+            sequence.logprobs_behind(drafts, parents, tree["target_argmax"]);
+        ASSERT_EQ(found.size(), drafts.size() + 1);
+        for (std::size_t i = 0; i < found.size(); ++i, ++nodes)
+          EXPECT_NEAR(found[i], tree["target_logprob_and_margin"][i][0].get<float>(), 2e-4);
+        EXPECT_EQ(sequence.verify_tree(drafts, parents).tokens, tree["emitted"].get<Tokens>());
+        ++trees;
+      }
+  }
+  EXPECT_GE(trees, 20);
+  EXPECT_GE(nodes, 200);
+}
+
+}  // namespace
+}  // namespace sluice
