@@ -42,6 +42,8 @@ Step full_step() {
       {.item = 1, .row = 2, .position = 6, .sample = true, .has_mask = true},
       {.item = 0, .row = 1, .position = 66, .target = 3, .num_top_logprobs = 4, .want_hash = true}};
   batch.pooled_rows = {{.item = 0, .row = 0, .count = 2}};
+  batch.logit_rows[0].behind = 4;
+  batch.branches = {{.item = 1, .parents = {-1}, .first_page = 0, .num_pages = 1, .pages = {3, 4}}};
   Step step{.id = 99,
             .dp = {batch, Batch{}},
             .global_tokens = {3, 0},
@@ -77,6 +79,7 @@ TEST(ResultMessage, AResultComesBackAndEveryLengthIsChecked) {
   result.pooled_states = {0.25f, -1};
   result.draft_offsets = {0, 1, 1};
   result.drafts = {12};
+  result.draft_parents = {0};
   ByteWriter out;
   write_result(result, out);
   ByteReader in(out.bytes());

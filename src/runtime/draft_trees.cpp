@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -10,16 +11,17 @@
 namespace sluice {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr auto kPage = static_cast<std::int32_t>(kPageSize);
 
 // The most likely tokens of a row, ties to the smaller one, and their probabilities among all of
-// the row; not a number where the row is not finite.
+// the row; no numbers where the row holds NaN or +infinity.
 void take_best(std::span<const float> logits, std::span<float> probabilities,
                std::span<std::int32_t> tokens) {
   std::size_t found = 0;
   bool is_finite = true;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    is_finite = is_finite && std::isfinite(logits[i]);
+    is_finite = is_finite && logits[i] < kInfinity;
     std::size_t place = found;
     while (place > 0 && logits[static_cast<std::size_t>(tokens[place - 1])] < logits[i]) --place;
     if (place == tokens.size()) continue;

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "base/build.h"
 #include "base/hash.h"
@@ -45,8 +46,10 @@ class Verifier {
     const SlotInit init{slot, params, prompt, {}, 0};
     sampler.apply(std::span(&init, 1));
   }
-  // The rows of a sequence: its last token, then its drafts.
-  void add(int slot, const Tokens& known, const Tokens& drafts, int num_top = -1) {
+  // The rows of a sequence: its last token, then its drafts; of a tree with their parents, 0 for
+  // the last token.
+  void add(int slot, const Tokens& known, const Tokens& drafts, int num_top = -1,
+           const Tokens& parents = {}) {
     const auto item = static_cast<std::int32_t>(batch_.items.size());
     const auto first = static_cast<std::int32_t>(known.size()) - 1;
     batch_.items.push_back({.sequence = static_cast<std::uint64_t>(slot),
@@ -54,16 +57,24 @@ class Verifier {
                             .first = first,
                             .count = static_cast<std::int32_t>(drafts.size()) + 1,
                             .decode = true});
-    Tokens all = known;
-    all.insert(all.end(), drafts.begin(), drafts.end());
-    for (std::size_t at = known.size() - 1; at < all.size(); ++at) {
+    std::vector<Tokens> paths = {known};  // of each row, itself included
+    for (std::size_t i = 0; i <= drafts.size(); ++i) {
+      const auto parent = i == 0            ? 0
+                          : parents.empty() ? static_cast<std::int32_t>(i) - 1
+                                            : parents[i - 1];
+      if (i > 0) {
+        paths.push_back(paths[static_cast<std::size_t>(parent)]);
+        paths.back().push_back(drafts[i - 1]);
+      }
+      const Tokens& path = paths.back();
       batch_.logit_rows.push_back({.item = item,
                                    .row = batch_.num_tokens(),
-                                   .position = static_cast<std::int32_t>(at) + 1,
+                                   .position = static_cast<std::int32_t>(path.size()),
                                    .sample = true,
-                                   .num_top_logprobs = num_top});
-      batch_.token_ids.push_back(all[at]);
-      const std::pair last{at == 0 ? -1 : all[at - 1], all[at]};
+                                   .num_top_logprobs = num_top,
+                                   .behind = i == 0 ? 1 : static_cast<std::int32_t>(i) - parent});
+      batch_.token_ids.push_back(path.back());
+      const std::pair last{path.size() == 1 ? -1 : path[path.size() - 2], path.back()};
       std::vector<float>& row = rows_[last];
       if (row.empty()) row = logits_after(vocab_, last.first, last.second);
       flat_.insert(flat_.end(), row.begin(), row.end());
@@ -108,7 +119,23 @@ struct Generated {
   std::vector<float> logprobs;
 };
 
-// Tokens one by one, or with drafts of which each is right with a probability.
+// A tree of a chain: another token before or behind each of its tokens.
+Tokens add_siblings(Tokens& drafts, std::mt19937& random, int vocab) {
+  Tokens tokens, parents;
+  std::int32_t parent = 0;
+  for (const std::int32_t draft : drafts) {
+    const bool before = random() % 2 == 0;
+    const std::int32_t other = (draft + 1) % vocab;
+    const auto place = static_cast<std::int32_t>(tokens.size()) + (before ? 2 : 1);
+    tokens.insert(tokens.end(), {before ? other : draft, before ? draft : other});
+    parents.insert(parents.end(), 2, std::exchange(parent, place));
+  }
+  drafts = tokens;
+  return parents;
+}
+
+// Tokens one by one, or with drafts of which each is right with a probability; trees behind every
+// other number of tokens.
 Generated generate(Verifier& verifier, int slot, const Tokens& prompt, int count,
                    std::int64_t rows_at_once, const Generated* truth, double right,
                    std::mt19937& random, int vocab, int& accepted) {
@@ -121,7 +148,9 @@ Generated generate(Verifier& verifier, int slot, const Tokens& prompt, int count
         drafts.push_back(std::uniform_real_distribution<>(0, 1)(random) < right
                              ? truth->tokens[out.tokens.size() + d]
                              : std::uniform_int_distribution<int>(0, vocab - 1)(random));
-    verifier.add(slot, known, drafts, 0);
+    const bool is_tree = drafts.size() > 1 && known.size() % 2 == 0;
+    const Tokens parents = is_tree ? add_siblings(drafts, random, vocab) : Tokens{};
+    verifier.add(slot, known, drafts, 0, parents);
     const BatchResult result = verifier.run(rows_at_once);
     accepted += static_cast<int>(result.tokens.size()) - 1;
     for (std::size_t i = 0; i < result.tokens.size(); ++i) {

@@ -22,6 +22,8 @@ SERVERS = {
     "drafts of n-grams": (*ROOMY, "--speculative-algorithm", "NGRAM", "--speculative-ngram-min-match-window-size", "1",
                           "--speculative-adaptive=false"),
     "drafts of a layer": (*ROOMY, "--speculative-algorithm", "NEXTN", "--speculative-adaptive=false"),
+    "trees of drafts": (*ROOMY, "--speculative-algorithm", "NEXTN", "--speculative-eagle-topk", "3",
+                        "--draft-forced-tokens"),
 }
 RECORD = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 15},
                                            "stars": {"enum": [1, 2, 3, 4, 5]},
