@@ -111,5 +111,42 @@ TEST(DraftTrees, EqualRecordedTrees) {
   EXPECT_GE(nodes, 200);
 }
 
+// A trained head: whole runs with trees.
+TEST(DraftTrees, EqualRecordedRuns) {
+  if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
+  const fs::path head = recorded() / "sluice-tiny-eagle3";
+  const Json reference = parse_json_or_throw(text_of(head / "golden.json"), "golden.json");
+  const Json chats =
+      parse_json_or_throw(text_of(recorded() / "mtp-sluice-tiny.json"), "mtp-sluice-tiny.json");
+  int compared = 0, steps = 0;
+  for (const Json& run : reference["prompts"]) {
+    const auto chat = std::ranges::find_if(
+        chats["prompts"], [&](const Json& one) { return one["record"] == run["record"]; });
+    const Tokens prompt = (*chat)["prompt_ids"], output = (*chat)["output_ids"];
+    if (prompt.size() + output.size() > 180) continue;
+    SCOPED_TRACE(run["record"].get<int>());
+    Sequence sequence(fs::path(SLUICE_SOURCE_DIR) / "models/sluice-tiny", head, false,
+                      {.topk = 4, .steps = 3, .max_drafts = 15});
+    BatchResult result = sequence.prefill(prompt, 1000);
+    for (const Json& step : run["tree_steps"]) {
+      const Tokens drafts = drafts_of(result), parents = parents_of(result);
+      if (step["min_gap"].get<double>() >= 1e-3) {
+        EXPECT_EQ(drafts, behind_first(step["draft_tokens"]));
+        EXPECT_EQ(parents, behind_first(step["parent"]));
+        ++compared;
+      }
+      ++steps;
+      result = sequence.verify_tree(drafts, parents);
+      const Tokens emitted = step["emitted"];
+      ASSERT_GE(result.tokens.size(), emitted.size());
+      EXPECT_TRUE(std::ranges::equal(emitted, std::span(result.tokens).first(emitted.size())));
+    }
+    const auto behind = sequence.known().begin() + static_cast<std::ptrdiff_t>(prompt.size());
+    EXPECT_TRUE(std::equal(output.begin(), output.end(), behind));
+  }
+  EXPECT_GT(compared, 100);
+  EXPECT_GT(compared, steps * 3 / 4);
+}
+
 }  // namespace
 }  // namespace sluice
