@@ -25,7 +25,7 @@ struct GroupView {
                            // is in host memory
   // [moves] int64, or undefined: what rows wrote to slots `branch_from` is written to `branch_to`
   // too, before any row reads. So a row of a draft tree lies in the pages of all its branches.
-  Tensor branch_from, branch_to;
+  Tensor branch_from = {}, branch_to = {};
 };
 
 struct ForwardBatch {

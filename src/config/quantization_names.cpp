@@ -63,23 +63,23 @@ bool means_stored(std::string_view name) {
   return name == "auto" || (row != nullptr && !row->methods.empty());
 }
 
-std::string refusal_of_name(const QuantizationName& name, const QuantizationConfig* stored,
+std::string refusal_of_name(std::string_view name, const std::optional<QuantizationConfig>& stored,
                             bool is_gguf) {
-  if (name.methods == "gguf")
+  const QuantizationName* row = find_quantization_name(name);
+  if (row == nullptr) return {};
+  if (row->methods == "gguf")
     return is_gguf ? ""
                    : "--quantization gguf is for GGUF files; name the .gguf file, or leave the "
                      "option out";
-  const std::string method = stored == nullptr ? "" : stored->method;
-  const bool is_integer_export =
-      name.name != "w8a8-int8" || (stored != nullptr && stored->format == "int-quantized");
-  const bool fits =
-      !method.empty() && is_integer_export &&
-      fmt::format(" {} ", name.methods).find(fmt::format(" {} ", method)) != std::string::npos;
+  const bool needs_integers = row->name == "w8a8-int8";
+  const bool fits = stored && (!needs_integers || stored->format == "int-quantized") &&
+                    fmt::format(" {} ", row->methods).find(fmt::format(" {} ", stored->method)) !=
+                        std::string::npos;
   if (fits) return {};
   return fmt::format(
       "--quantization {} is for checkpoints that are {}, and this one is {}; leave the option out",
-      name.name, name.name == "w8a8-int8" ? "compressed-tensors, int-quantized" : name.methods,
-      stored == nullptr ? "not quantised" : stored->describe());
+      row->name, needs_integers ? "compressed-tensors, int-quantized" : row->methods,
+      stored ? stored->describe() : "not quantised");
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 // computed.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,9 +24,9 @@ const QuantizationName* find_quantization_name(std::string_view name);
 // refused.
 bool means_stored(std::string_view name);
 
-// Why a checkpoint does not fit a name of find_quantization_name(); empty if it does. `stored`:
-// null where its configuration has none.
-std::string refusal_of_name(const QuantizationName& name, const QuantizationConfig* stored,
+// Why a checkpoint does not fit a name of find_quantization_name(); empty if it does, and for other
+// names. `stored`: as read_quantization() gives it.
+std::string refusal_of_name(std::string_view name, const std::optional<QuantizationConfig>& stored,
                             bool is_gguf);
 
 }  // namespace sluice

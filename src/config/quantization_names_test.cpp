@@ -8,9 +8,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(std::string_view name, const QuantizationConfig* stored, bool is_gguf = false) {
-  const QuantizationName* row = find_quantization_name(name);
-  return row == nullptr ? "no such name" : refusal_of_name(*row, stored, is_gguf);
+std::string refusal(std::string_view name, const std::optional<QuantizationConfig>& stored,
+                    bool is_gguf = false) {
+  EXPECT_NE(find_quantization_name(name), nullptr) << name;
+  return refusal_of_name(name, stored, is_gguf);
 }
 
 TEST(QuantizationNames, FitCheckpointsOfTheirMethods) {
@@ -26,19 +27,19 @@ TEST(QuantizationNames, FitCheckpointsOfTheirMethods) {
         Row{"compressed_tensors", integers}, Row{"w8a8_int8", integers},
         Row{"modelopt_fp8", {.method = "modelopt"}}, Row{"fbgemm_fp8", {.method = "fbgemm_fp8"}},
         Row{"mxfp4", {.method = "mxfp4"}}})
-    EXPECT_EQ(refusal(row.name, &row.stored), "") << row.name;
-  EXPECT_EQ(refusal("gguf", nullptr, true), "");
+    EXPECT_EQ(refusal(row.name, row.stored), "") << row.name;
+  EXPECT_EQ(refusal("gguf", {}, true), "");
 }
 
 TEST(QuantizationNames, OtherCheckpointsAreRefusedWithWhatTheyAre) {
   const QuantizationConfig awq{.method = "awq"};
   const QuantizationConfig packed{.method = "compressed-tensors", .format = "pack-quantized"};
-  EXPECT_EQ(refusal("gptq_marlin", &awq),
+  EXPECT_EQ(refusal("gptq_marlin", awq),
             "--quantization gptq-marlin is for checkpoints that are gptq, and this one is awq; "
             "leave the option out");
-  EXPECT_THAT(refusal("awq", nullptr), HasSubstr("this one is not quantised"));
-  EXPECT_THAT(refusal("w8a8_int8", &packed), HasSubstr("compressed-tensors, int-quantized, and"));
-  EXPECT_THAT(refusal("gguf", &awq), HasSubstr("name the .gguf file"));
+  EXPECT_THAT(refusal("awq", {}), HasSubstr("this one is not quantised"));
+  EXPECT_THAT(refusal("w8a8_int8", packed), HasSubstr("compressed-tensors, int-quantized, and"));
+  EXPECT_THAT(refusal("gguf", awq), HasSubstr("name the .gguf file"));
 }
 
 TEST(QuantizationNames, MeanStoredWeightsUnlessTheyAreRefused) {
@@ -46,6 +47,7 @@ TEST(QuantizationNames, MeanStoredWeightsUnlessTheyAreRefused) {
     EXPECT_TRUE(means_stored(name)) << name;
   for (const char* name : {"none", "int8", "fp8", "bitsandbytes", "marlin"})
     EXPECT_FALSE(means_stored(name)) << name;
+  EXPECT_EQ(refusal_of_name("int8", {}, false), "");
 }
 
 }  // namespace

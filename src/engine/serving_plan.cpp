@@ -92,15 +92,6 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   return out;
 }
 
-void check_quantization_name(Checks& checks, const Options& options, const ModelConfig& config) {
-  const QuantizationName* name = find_quantization_name(options.quantization);
-  if (name == nullptr) return;
-  const bool is_gguf = options.load_format == "gguf" || options.model.ends_with(".gguf");
-  const std::string refusal =
-      refusal_of_name(*name, config.quantization ? &*config.quantization : nullptr, is_gguf);
-  checks.require(refusal.empty(), "quantization", "{}", refusal);
-}
-
 void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig& config,
                     bool on_cpu) {
   checks.require(!numerics.index_stored || config.indexer, "index-cache-dtype",
@@ -469,7 +460,10 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   place_experts(checks, options, config, on_cpu, plan);
   if (plan.dp_size > 1)
     plan.runner.model.feed_forward_ranks = RankShare{machine.rank, options.tp_size};
-  check_quantization_name(checks, options, config);
+  const std::string misnamed =
+      refusal_of_name(options.quantization, config.quantization,
+                      options.load_format == "gguf" || options.model.ends_with(".gguf"));
+  checks.require(misnamed.empty(), "quantization", "{}", misnamed);
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;
