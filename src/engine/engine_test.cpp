@@ -218,7 +218,7 @@ TEST(Engine, CachedAndColdLogitsAreEqualBitForBit) {
 TEST(Engine, AbortTimeoutAndChoices) {
   auto engine = Engine::create(options_for("qwen3"));
   Collector aborted;
-  const auto id = engine->submit(greedy({5, 6, 7}, 200), aborted.sink());
+  const auto id = engine->submit(greedy({5, 6, 7}, 500), aborted.sink());
   ASSERT_TRUE(id.ok());
   aborted.wait_tokens(2);
   EXPECT_TRUE(engine->abort(*id));

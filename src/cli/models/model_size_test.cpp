@@ -28,9 +28,9 @@ std::int64_t elements_in(const std::string& directory, const ModelConfig& config
   std::int64_t sum = 0;
   for (const std::string& name : source.names()) {
     const std::string next = fmt::format("model.layers.{}.", config.num_layers);
-    if (name.starts_with(next) || name.ends_with("rotary_emb.inv_freq") ||
-        name.find("vision") != std::string::npos || name.find("visual") != std::string::npos ||
-        name.find("multi_modal") != std::string::npos)
+    if (name.starts_with(next) || name.starts_with("model.mtp_layers.") ||
+        name.ends_with("rotary_emb.inv_freq") || name.find("vision") != std::string::npos ||
+        name.find("visual") != std::string::npos || name.find("multi_modal") != std::string::npos)
       continue;
     if (config.tie_word_embeddings && name == "lm_head.weight") continue;
     sum += source.find(name)->numel();
