@@ -67,7 +67,9 @@ def test_chat(form, tmp_path):
 
 
 @pytest.mark.parametrize("flags, answer", [
-    (["--quantization", "awq"], "auto, none, int8, int4"),
+    (["--quantization", "fp9"], "auto, none, int8, int4, fp8"),
+    (["--quantization", "awq_marlin"], "awq-marlin is for checkpoints that are awq, and this one is not quantised"),
+    (["--quantization", "marlin"], "take an export in the format of GPTQ or AWQ"),
     (["--quantization-group-size", "64"], "32, 128"),
     (["--kv-cache-dtype", "fp8_e5m2"], "give fp8_e4m3"),
     (["--kv-cache-dtype", "fp8"], "fp8_e4m3 needs keys and values of heads"),
