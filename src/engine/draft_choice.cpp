@@ -53,6 +53,10 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
     out.eagle = parse_eagle_config(text, config, target);
     return out;
   }
+  if (method == DraftMethod::kDflash) {
+    out.dflash = parse_dflash_config(text, config, target);
+    return out;
+  }
   const bool is_eagle3 = !text.empty() && is_eagle3_config(text);
   if (method == DraftMethod::kEagle3) {
     require(is_eagle3,
@@ -62,9 +66,12 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
     out.eagle3 = parse_eagle3_config(text, config, target);
     return out;
   }
-  require(!is_eagle3 && (text.empty() || !is_eagle_config(text)),
+  const bool is_dflash = !text.empty() && is_dflash_config(text);
+  require(!is_eagle3 && !is_dflash && (text.empty() || !is_eagle_config(text)),
           "{}: {} holds a head, which drafts with --speculative-algorithm {}", kOption, directory,
-          is_eagle3 ? "EAGLE3" : "EAGLE");
+          is_eagle3   ? "EAGLE3"
+          : is_dflash ? "DFLASH"
+                      : "EAGLE");
   out.model = load_model_config(directory);
   const ModelConfig& draft = *out.model;
   require(draft.vocab_size == target.vocab_size,
@@ -96,6 +103,15 @@ NamedDraft find_draft(const Options& options, const SpeculationOptions& speculat
   return out;
 }
 
+void limit_drafts(ServingPlan& plan) {
+  const DraftSource* draft = plan.runner.draft.get();
+  if (draft == nullptr || !draft->config.dflash) return;
+  const int most = draft->config.dflash->block_size - 1;
+  if (plan.speculation.max_drafts <= most) return;
+  plan.speculation.max_drafts = plan.runner.max_drafts = plan.scheduler.max_drafts = most;
+  plan.scheduler.draft_slots = plan.speculation.slots_behind();
+}
+
 std::shared_ptr<const DraftSource> read_draft(const Options& options, const ServingPlan& plan,
                                               const ModelConfig& target,
                                               const std::string& target_directory) {
@@ -103,9 +119,17 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
   NamedDraft draft =
       find_draft(options, plan.speculation, target, target_directory, !plan.loading.dummy);
   check_tokenizer(draft.directory, target_directory);
-  const ModelConfig& layers = draft.config.eagle3  ? draft.config.eagle3->layers
-                              : draft.config.eagle ? *draft.config.eagle
-                                                   : *draft.config.model;
+  if (draft.config.dflash) {
+    const int most = draft.config.dflash->block_size - 1;
+    require(plan.speculation.is_default_number || plan.speculation.max_drafts <= most,
+            "{}: the block_size of {} is {}, which has {} drafts, and {} were asked for; give "
+            "--speculative-num-draft-tokens {} at most",
+            kOption, draft.directory, most + 1, most, plan.speculation.max_drafts, most + 1);
+  }
+  const ModelConfig& layers = draft.config.eagle3   ? draft.config.eagle3->layers
+                              : draft.config.eagle  ? *draft.config.eagle
+                              : draft.config.dflash ? draft.config.dflash->layers
+                                                    : *draft.config.model;
   WeightSource weights =
       plan.loading.dummy
           ? WeightSource::dummy(plan.loading.seed + 1, layers.initializer_range)

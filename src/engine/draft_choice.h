@@ -24,4 +24,8 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
                                               const ModelConfig& target,
                                               const std::string& target_directory);
 
+// A draft of blocks drafts no more than its block has: lowers the numbers of `plan` to that, once
+// plan.runner.draft is read.
+void limit_drafts(ServingPlan& plan);
+
 }  // namespace sluice

@@ -25,18 +25,18 @@ std::vector<OptionRow> speculative_option_rows() {
   return {
       {.name = "speculative-algorithm",
        .group = kSpeculation,
-       .allowed = "NONE, NGRAM, NEXTN, EAGLE, EAGLE3, STANDALONE",
+       .allowed = "NONE, NGRAM, NEXTN, EAGLE, EAGLE3, DFLASH, STANDALONE",
        .help = "Drafts tokens that steps check together; the output stays the same "
                "(docs/speculation.md). NGRAM looks up what followed the last words before; NEXTN "
                "asks the model's own draft layer, EAGLE and EAGLE3 a head that reads the model's "
-               "states, STANDALONE a small model.",
+               "states, DFLASH layers that draft a block from them, STANDALONE a small model.",
        .set = set_algorithm,
        .get = field<&Options::speculative_algorithm>},
       {.name = "speculative-draft-model-path",
        .aliases = "speculative-draft-model speculative-draft",
        .group = kSpeculation,
        .allowed = "a directory or repo id",
-       .help = "EAGLE, EAGLE3 and STANDALONE: the draft model.",
+       .help = "EAGLE, EAGLE3, DFLASH and STANDALONE: the draft model.",
        .set = set_text<&Options::speculative_draft_model_path>,
        .get = field<&Options::speculative_draft_model_path>},
       {.name = "speculative-num-draft-tokens",

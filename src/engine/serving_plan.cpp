@@ -167,6 +167,10 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
     const std::string refusal = draft_layer_refusal(config);
     checks.require(refusal.empty(), option, "{} is refused: {}", name, refusal);
   }
+  checks.require(on_cpu || out.method != DraftMethod::kDflash, option,
+                 "{} is computed on CPUs alone: no GPU kernel here lets the rows of a block see "
+                 "those behind them; give EAGLE3 or another method, or --device cpu",
+                 name);
   const bool is_beside =
       draft_method_row(out.method).has_model ||
       (out.method == DraftMethod::kNextn && has_state_draft(config.architecture));
@@ -182,19 +186,10 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars "
                  "and NGRAM; leave one out",
                  name, options.dp_size);
-  checks.require(!out.has_trees() || on_cpu, "speculative-eagle-topk",
-                 "--speculative-eagle-topk is {}, and trees of drafts are computed on CPUs; give 1 "
-                 "on GPUs",
-                 out.topk);
-  checks.require(
-      !out.has_trees() || options.num_ranks() == 1, "speculative-eagle-topk",
-      "--speculative-eagle-topk is {}, and trees of drafts are computed by one rank; give "
-      "1 with {} ranks",
-      out.topk, options.num_ranks());
-  checks.require(!out.has_trees() || options.synthetic_acceptance.empty(), "speculative-eagle-topk",
-                 "--speculative-eagle-topk is {}, and a pretended acceptance is that of chains; "
-                 "give 1",
-                 out.topk);
+  const std::string no_trees =
+      out.has_trees() ? tree_refusal(options, config.recurrent.has_value(), on_cpu) : "";
+  checks.require(no_trees.empty(), "speculative-eagle-topk",
+                 "--speculative-eagle-topk is {}, and {}", out.topk, no_trees);
   checks.require(!options.rope_by_length, option,
                  "{} and --rope-by-length exclude each other: rotations would follow the number of "
                  "drafts; leave one out",

@@ -73,8 +73,9 @@ SpeculationOptions read_speculative_config(std::string_view json) {
             "{} needs the key 'model': the directory or repo id of a draft model", row.name);
     out.draft_model = config["model"];
   }
-  out.max_drafts = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1)
-                       .value_or(row.default_drafts);
+  const auto number = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1);
+  out.is_default_number = !number;
+  out.max_drafts = number.value_or(row.default_drafts);
   const auto longest = integer_of(config, "prompt_lookup_max", 1, kMaxNgram);
   const auto shortest = integer_of(config, "prompt_lookup_min", 1, kMaxNgram);
   out.ngram.max_match = longest.value_or(shortest.value_or(kDefaultLookup));
@@ -95,7 +96,7 @@ Fault refuse(std::string option, std::string message) {
 Result<Ok> set_tree(SpeculationOptions& out, const DraftMethodRow& row, int rows, int steps,
                     int topk) {
   const char* const option = "speculative-eagle-topk";
-  if (out.reads_text())
+  if (out.reads_text() || out.method == DraftMethod::kDflash)
     return refuse(option,
                   fmt::format("--speculative-eagle-topk is {}, and drafts of {} are chains; leave "
                               "it out, or give NEXTN, EAGLE, EAGLE3 or STANDALONE",
@@ -151,7 +152,7 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                                     row.name)
                       : fmt::format("--speculative-draft-model-path is {}, and "
                                     "--speculative-algorithm {} loads no draft model; give EAGLE, "
-                                    "EAGLE3 or STANDALONE, or leave the path out",
+                                    "EAGLE3, DFLASH or STANDALONE, or leave the path out",
                                     path.substr(0, 80), row.name));
   out.draft_model = path;
   if (!out.is_on()) return out;
@@ -171,6 +172,7 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                               "{}; a chain of {} drafts has {} tokens. Give one of them",
                               rows, steps, steps, steps + 1));
   const int usual = out.has_method() ? row.default_drafts : kForcedDrafts;
+  out.is_default_number = rows <= 0 && steps <= 0;
   out.max_drafts = rows > 0 ? rows - 1 : steps > 0 ? steps : usual;
   out.ngram = {options.speculative_ngram_min_match, options.speculative_ngram_max_match};
   if (out.ngram.min_match > out.ngram.max_match)
@@ -180,6 +182,19 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                               "be larger",
                               out.ngram.min_match, out.ngram.max_match));
   return out;
+}
+
+std::string tree_refusal(const Options& options, bool is_recurrent, bool on_cpu) {
+  if (is_recurrent)
+    return "the model has recurrent layers, whose states are kept behind the drafts of a chain; "
+           "give 1";
+  if (!on_cpu) return "trees of drafts are computed on CPUs; give 1 on GPUs";
+  if (options.num_ranks() > 1)
+    return fmt::format("trees of drafts are computed by one rank; give 1 with {} ranks",
+                       options.num_ranks());
+  if (!options.synthetic_acceptance.empty())
+    return "a pretended acceptance is that of chains; give 1";
+  return "";
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 //   Result<SpeculationOptions> chosen = choose_speculation(options);
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/error.h"
@@ -25,5 +26,8 @@ SpeculationOptions read_speculative_config(std::string_view json);
 
 // The fault names the option in `param`.
 Result<SpeculationOptions> choose_speculation(const Options& options);
+
+// Why trees of drafts are not served, with what to change; empty: they are.
+std::string tree_refusal(const Options& options, bool is_recurrent, bool on_cpu);
 
 }  // namespace sluice

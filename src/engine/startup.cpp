@@ -166,13 +166,14 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   log_end_tokens(parts->generation.ends);
   const Machine machine = read_machine(device);
   parts->plan = resolve_or_throw(options, parts->config, machine);
-  if (parts->plan.speculation.is_on())
-    log_info("speculation: {}", describe(parts->plan.speculation));
   std::unique_ptr<RemoteRanks> others;
   std::unique_ptr<RankCommunicators> communicators;  // over the region of `others`
   if (parts->plan.num_ranks > 1 && !lobby) others = start_ranks(options, model.directory);
   WeightSource source = open_weights(parts->plan, parts->config, model.directory);
   parts->plan.runner.draft = read_draft(options, parts->plan, parts->config, model.directory);
+  limit_drafts(parts->plan);
+  if (parts->plan.speculation.is_on())
+    log_info("speculation: {}", describe(parts->plan.speculation));
   report("read", since(start),
          fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 

@@ -2,7 +2,8 @@
 // (multi-token prediction), a head that reads the target's states, or a small model.
 //
 // A draft keeps cached rows of its own. Slot i of a sequence holds the target's state of position i
-// and token i + 1; or token i alone where the draft reads no states.
+// and token i + 1; or token i alone where the draft reads no states; or the state alone where one
+// pass drafts a block.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,9 @@ struct DraftShape {
   std::vector<int> target_layers = {};  // ascending; empty: the states after the last norm
   std::int64_t hidden_size = 0;         // elements of the draft's own state
   std::int64_t vocab_size = 0;          // of its logits
+  // Rows of a pass that drafts at once: the last known token and masks. 0: a pass for each draft.
+  int block_size = 0;
+  std::int32_t mask_token = 0;
 };
 
 // Row i of the batch is a slot; ForwardBatch::input_ids holds its token.
@@ -31,7 +35,10 @@ struct DraftIO {
   // an earlier call left. May be `states` where both have one width.
   Tensor target;
   Tensor states;  // [tokens, hidden_size] f32, out: the draft's states, for the next depth
-  Tensor logits;  // [logit rows, vocab_size] f32, out: what follows the token of the row
+  Tensor logits;  // [logit rows, vocab_size] f32, out: what follows the token of the row; of a
+                  // block: the row's own token
+  // [tokens] int32: the last position that each row attends to, in a block; undefined: its own.
+  Tensor last_seen = {};
 };
 
 class DraftModel {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "models/dflash.h"
 #include "models/eagle3.h"
 #include "models/state_draft.h"
 
@@ -103,6 +104,9 @@ std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
   } else if (draft.config.eagle) {
     loaded = load_eagle(ctx, *draft.config.eagle, target_config, *target->ends(), draft.weights,
                         options);
+  } else if (draft.config.dflash) {
+    loaded = load_dflash(ctx, *draft.config.dflash, target_config, *target->ends(), draft.weights,
+                         options);
   } else {
     ModelOptions of_draft = options;
     of_draft.draft_layer = false;

@@ -9,15 +9,17 @@
 #include <optional>
 
 #include "checkpoint/weight_source.h"
+#include "config/dflash_config.h"
 #include "config/eagle3_config.h"
 #include "models/registry.h"
 
 namespace sluice {
 
-// One of the three.
+// One of the four.
 struct DraftConfig {
   std::optional<Eagle3Config> eagle3;
   std::optional<ModelConfig> eagle;  // the layers of an EAGLE-1 or EAGLE-2 head
+  std::optional<DflashConfig> dflash;
   std::optional<ModelConfig> model;  // an ordinary model with the target's vocabulary
 };
 

@@ -64,6 +64,18 @@ std::vector<PageGroupSpec> LayeredDraft::kv_groups() const {
   return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
 }
 
+void LayeredDraft::store_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                              const Tensor& rows) const {
+  Arena::Scope scope(*ctx.arena);
+  const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
+  rotary_.cos_sin(ctx, fb, cos_sin);
+  ForwardBatch keys = fb;
+  keys.query_rows.rows = fb.row_seq.rows(0, 0);
+  ops::Residual none;
+  for (const Layer& layer : layers_)
+    layer.attention.forward(ctx, keys, backend, cos_sin, rows, none);
+}
+
 void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                          const DraftIO& io) {
   if (fb.num_tokens == 0) return;
@@ -77,9 +89,14 @@ void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   Rows rows{.stream = {.hidden = take(hidden), .branch = take(hidden)}, .both = take(2 * hidden)};
   ops::Residual& stream = rows.stream;
   const ops::NormedRows first = begin(ctx, fb, io, rows);
+  ForwardBatch seen = fb;  // as attention sees it; the rotations are known
+  if (io.last_seen.defined()) {
+    seen.positions = io.last_seen;
+    seen.has_draft_rows = true;
+  }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    layer.attention.forward(ctx, fb, backend, cos_sin,
+    layer.attention.forward(ctx, seen, backend, cos_sin,
                             i == 0 ? first : layer.input_norm.of(ctx, stream), stream);
     layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
   }

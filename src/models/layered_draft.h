@@ -25,7 +25,7 @@ class LayeredDraft : public SeparateDraft {
   std::int64_t weight_bytes() const final { return store_.bytes(); }
   std::vector<PageGroupSpec> kv_groups() const final;
   void draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-             const DraftIO& io) final;
+             const DraftIO& io) override;
 
  protected:
   struct Layer {
@@ -51,6 +51,9 @@ class LayeredDraft : public SeparateDraft {
   // The draft's own embedding; undefined: its checkpoint has none and takes the target's.
   // Error{kBadInput}: then the target's embeddings are scaled or have positions.
   ops::Weight load_embedding(const Weights& root, const EmbeddingAndHead& target) const;
+  // Stores keys and values of `rows` [tokens, hidden] f32 in every layer, by its own projections.
+  void store_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                  const Tensor& rows) const;
   // Ends the constructor of a draft.
   void finish(WeightLoader& loader, DraftShape shape, const ModelOptions& options);
 

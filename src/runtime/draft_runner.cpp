@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "batch/draft_paths.h"
 #include "ops/elementwise.h"
-#include "ops/kv.h"
 #include "ops/tokens.h"
 #include "tensor/copy.h"
 
@@ -21,11 +20,21 @@ std::int64_t max_left_out(const DraftLimits& limits) {
   return std::min(limits.batch.max_tokens, kMaxLeftOut);
 }
 
-BatchLimits pass_limits(const DraftLimits& limits, int depth) {
+// Rows of a sequence in a pass that drafts.
+int rows_of_draft(const DraftLimits& limits, const DraftShape& shape) {
+  return shape.block_size > 0 ? std::min(shape.block_size, limits.max_drafts + 1) : 1;
+}
+
+// Buffers: of each depth, and of slots that were left out before.
+int num_buffers(const DraftLimits& limits, const DraftShape& shape) {
+  return shape.block_size > 0 ? 3 : limits.passes() + 1;
+}
+
+BatchLimits pass_limits(const DraftLimits& limits, const DraftShape& shape, int depth) {
   BatchLimits out = limits.batch;
-  const bool is_first = depth == 0 || depth == limits.passes();
+  const bool is_first = depth == 0 || depth + 1 == num_buffers(limits, shape);
   out.max_seqs = out.max_logit_rows = is_first ? limits.max_sequences : limits.rows();
-  if (!is_first) out.max_tokens = out.max_seqs;
+  if (!is_first) out.max_tokens = out.max_logit_rows = out.max_seqs * rows_of_draft(limits, shape);
   out.draft_rows = false;
   return out;
 }
@@ -41,8 +50,8 @@ bool has_page(const Batch& batch, std::int32_t item, std::int32_t position) {
 
 // Parts of one buffer, or their size.
 struct DraftRunner::Layout {
-  Tensor target, first_states, next_states[2], left_out_states, from_rows, greedy, places, tokens,
-      chosen, target_tokens, known;
+  Tensor target, first_states, next_states[2], left_out_states, from_rows, last_seen, greedy,
+      places, tokens, chosen, target_tokens, known;
   std::int64_t bytes = 0;
 
   Layout(const DraftLimits& limits, const DraftShape& shape, std::size_t num_target_tokens,
@@ -53,19 +62,21 @@ struct DraftRunner::Layout {
       bytes += (sized.bytes() + 63) / 64 * 64;
       return buffer ? buffer->tensor(dtype, dims, offset) : sized;
     };
-    const std::int64_t rows = limits.rows(), all = limits.batch.max_tokens;
+    const std::int64_t rows = limits.rows(), all = limits.batch.max_tokens,
+                       in_pass = rows * rows_of_draft(limits, shape);
     first_states = take(DType::kF32, {all, shape.hidden_size});
     // Target's states of the draft's width lie where its own will.
     if (shape.target_width == shape.hidden_size)
       target = first_states;
     else if (shape.target_width > 0)
       target = take(DType::kF32, {all, shape.target_width});
-    for (Tensor& states : next_states) states = take(DType::kF32, {rows, shape.hidden_size});
+    for (Tensor& states : next_states) states = take(DType::kF32, {in_pass, shape.hidden_size});
     if (shape.target_width > 0)
       left_out_states = take(DType::kF32, {max_left_out(limits), shape.target_width});
     from_rows = take(DType::kI32, {all});
-    greedy = take(DType::kU8, {rows, sizeof(ops::SampleRow)});
-    places = take(DType::kI32, {rows});
+    if (shape.block_size > 0) last_seen = take(DType::kI32, {in_pass});
+    greedy = take(DType::kU8, {in_pass, sizeof(ops::SampleRow)});
+    places = take(DType::kI32, {in_pass});
     tokens = take(DType::kI32, {limits.passes(), rows});
     chosen = take(DType::kI32, {rows});
     if (num_target_tokens == 0) return;
@@ -77,8 +88,8 @@ struct DraftRunner::Layout {
 std::int64_t DraftRunner::bytes(const DraftLimits& limits, const DraftShape& shape,
                                 std::size_t num_target_tokens) {
   std::int64_t bytes = Layout(limits, shape, num_target_tokens, nullptr).bytes;
-  for (int depth = 0; depth <= limits.passes(); ++depth)
-    bytes += BatchBuffers::bytes(pass_limits(limits, depth));
+  for (int depth = 0; depth < num_buffers(limits, shape); ++depth)
+    bytes += BatchBuffers::bytes(pass_limits(limits, shape, depth));
   return bytes;
 }
 
@@ -94,10 +105,12 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
       backlog_(max_left_out(limits)),
       planes_(std::move(planes)),
       trees_(limits.topk, model.target_tokens()),
-      items_(static_cast<std::size_t>(limits.passes()) + 1) {
-  const std::int64_t rows = limits.rows();
+      items_(static_cast<std::size_t>(num_buffers(limits, shape_))) {
+  const std::int64_t rows = limits.rows(), in_pass = rows * rows_of_draft(limits, shape_);
   const std::span<const std::int32_t> target_tokens = model.target_tokens();
-  check(limits.max_drafts > 0 && logits.numel() >= rows * shape_.vocab_size,
+  // Of one sequence's block at least.
+  const std::int64_t fewest = std::max<std::int64_t>(rows, rows_of_draft(limits, shape_) - 1);
+  check(limits.max_drafts > 0 && logits.numel() >= fewest * shape_.vocab_size,
         "{} drafts; logits of {} elements for {} sequences and {} tokens", limits.max_drafts,
         logits.numel(), rows, shape_.vocab_size);
   check(!limits.has_trees() || ctx.device.kind == DeviceKind::kCpu,
@@ -105,9 +118,9 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   require(limits.topk <= shape_.vocab_size,
           "--speculative-eagle-topk is {}, and the draft has {} tokens; give at most as many",
           limits.topk, shape_.vocab_size);
-  for (int depth = 0; depth <= limits.passes(); ++depth)
+  for (int depth = 0; depth < num_buffers(limits, shape_); ++depth)
     buffers_.push_back(
-        std::make_unique<BatchBuffers>(pass_limits(limits, depth), ctx.device, &stream));
+        std::make_unique<BatchBuffers>(pass_limits(limits, shape_, depth), ctx.device, &stream));
   memory_ = Buffer(Layout(limits, shape_, target_tokens.size(), nullptr).bytes, ctx.device);
   const Layout at(limits, shape_, target_tokens.size(), &memory_);
   target_ = at.target;
@@ -115,6 +128,7 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   std::ranges::copy(at.next_states, next_states_);
   left_out_states_ = at.left_out_states;
   from_rows_ = at.from_rows;
+  last_seen_ = at.last_seen;
   greedy_ = at.greedy;
   places_ = at.places;
   tokens_ = at.tokens;
@@ -123,14 +137,14 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   known_ = at.known;
   logits_ = logits;
   logits_.rank = 2;
-  logits_.shape = {rows, shape_.vocab_size, 0, 0};
+  logits_.shape = {std::min(in_pass, logits.numel() / shape_.vocab_size), shape_.vocab_size, 0, 0};
   logits_.stride = {shape_.vocab_size, 1, 0, 0};
   if (ctx.device.kind != DeviceKind::kCpu)
     host_tokens_ = Buffer::staging(4 * limits.passes() * rows, ctx.device);
 
   HostImage greedy(greedy_), places(places_);
-  std::fill_n(ops::as_sample_rows(greedy.tensor()), rows, ops::SampleRow{.temperature = 0});
-  std::iota(places.tensor().ptr<std::int32_t>(), places.tensor().ptr<std::int32_t>() + rows, 0);
+  std::fill_n(ops::as_sample_rows(greedy.tensor()), in_pass, ops::SampleRow{.temperature = 0});
+  std::iota(places.tensor().ptr<std::int32_t>(), places.tensor().ptr<std::int32_t>() + in_pass, 0);
   greedy.put();
   places.put();
   if (target_tokens.empty()) return;
@@ -145,6 +159,7 @@ void DraftRunner::begin_pass() {
   pass_.groups.resize(num_groups);
   for (PageRows& rows : pass_.groups) rows.offsets.assign(1, 0);
   from_.clear();
+  ends_.clear();
 }
 
 // Slots [first, first + count) of an item of the step.
@@ -213,8 +228,9 @@ bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
     rows_.push_back({.item = i,
                      .position = last,
                      .state = pass_.num_tokens() - 1,
-                     .chosen = static_cast<std::int32_t>(rows_.size())});
-    want_logits(last);
+                     .chosen = static_cast<std::int32_t>(rows_.size()),
+                     .token = tokens.back()});
+    if (shape_.block_size == 0) want_logits(last);
   }
   const bool has_chunks =
       std::ranges::any_of(pass_.items, [](const BatchItem& item) { return !item.decode; });
@@ -278,6 +294,52 @@ void DraftRunner::choose(int depth, const Tensor& logits) {
     ops::gather_rows(ctx_, target_tokens_, chosen_.rows(0, num_rows), known_.rows(0, num_rows));
 }
 
+void DraftRunner::add_block(const Batch& batch, const Row& row, int most) {
+  const std::int32_t first = row.position + 1;  // of the last known token
+  std::int32_t count = 0;
+  while (count < rows_of_draft(limits_, shape_) && has_page(batch, row.item, first + count))
+    ++count;
+  if (count < 2) return;
+  add_item(batch, row.item, first, count);
+  pass_.items.back().decode = true;
+  for (std::int32_t i = 0; i < count; ++i) {
+    pass_.token_ids.push_back(i == 0 ? row.token : shape_.mask_token);
+    ends_.push_back(first + count - 1);
+    if (i == 0 || i > most) continue;
+    want_logits(first + i);
+    items_[0].push_back(row.item);
+  }
+}
+
+void DraftRunner::run_block_pass() {
+  const auto count = static_cast<std::int64_t>(ends_.size());
+  const Tensor last_seen = last_seen_.rows(0, count);
+  copy(stream_, Tensor::dense(ends_.data(), DType::kI32, {count}), last_seen);
+  const ForwardBatch& fb = buffers_[1]->fill(pass_, {});
+  const std::int64_t num_rows = fb.logit_rows.dim(0);
+  const DraftIO io{.target = {},
+                   .states = next_states_[0].rows(0, count),
+                   .logits = logits_.rows(0, num_rows),
+                   .last_seen = last_seen};
+  attention_.plan(ctx_, fb);
+  model_.draft(ctx_, fb, attention_, io);
+  const auto behind = static_cast<std::int64_t>(items_[0].size());
+  ops::sample_tokens(ctx_, io.logits, greedy_.rows(0, num_rows),
+                     tokens_.reshape({tokens_.numel()}).rows(behind - num_rows, num_rows));
+}
+
+void DraftRunner::run_blocks(const Batch& batch, int most) {
+  const std::int64_t at_once = logits_.dim(0) / (rows_of_draft(limits_, shape_) - 1);
+  items_[0].clear();
+  for (auto next = rows_.begin(); next != rows_.end();) {
+    begin_pass();
+    pass_.mode = ForwardMode::kTargetVerify;
+    for (; next != rows_.end() && std::cmp_less(pass_.items.size(), at_once); ++next)
+      add_block(batch, *next, most);
+    if (!pass_.items.empty()) run_block_pass();
+  }
+}
+
 void DraftRunner::leave_out(const Tensor& states) {
   const auto count = static_cast<std::int64_t>(from_.size());
   const std::optional<std::int32_t> first = backlog_.reserve(count);
@@ -321,7 +383,7 @@ void DraftRunner::make_up(const Batch& batch) {
   }
   if (pass_.items.empty()) return;
   pass_.mode = ForwardMode::kExtend;
-  run_pass(limits_.passes(), left_out_states_, true);
+  run_pass(static_cast<int>(buffers_.size()) - 1, left_out_states_, true);
 }
 
 const Batch& DraftRunner::behind_right_rows(const Batch& batch, const BatchResult& result) {
@@ -339,11 +401,7 @@ const Batch& DraftRunner::behind_right_rows(const Batch& batch, const BatchResul
         std::span(batch.token_ids).subspan(static_cast<std::size_t>(row), one.parents.size()),
         result.tokens_of(index));
     const int branch = paths_of(one.parents).branch_of(static_cast<std::size_t>(right.back()));
-    for (std::size_t g = 0; g < seen_.groups.size() && branch > 0; ++g)
-      for (std::int32_t i = 0; i < one.num_pages; ++i)
-        std::swap(seen_.groups[g].pages[static_cast<std::size_t>(seen_.groups[g].offsets[index] +
-                                                                 one.first_page + i)],
-                  page_of_branch(one, seen_.groups.size(), branch, g, i));
+    if (branch > 0) swap_with_branch(one, branch, seen_.groups);
   }
   return seen_;
 }
@@ -355,17 +413,7 @@ void DraftRunner::build_level(const Batch& batch) {
   for (const DraftTrees::Entry& entry : trees_.entries()) {
     add_item(batch, entry.item, entry.position, 1);
     pass_.items.back().decode = true;
-    if (entry.branch > 0) {
-      ItemBranches branches = *find_branches(batch, entry.item);
-      for (std::size_t g = 0; g < batch.groups.size(); ++g) {
-        PageRows& rows = pass_.groups[g];
-        const std::int32_t begin = *(rows.offsets.end() - 2);
-        for (std::int32_t at = entry.first_page; at < branches.first_page + branches.num_pages;
-             ++at)
-          rows.pages[static_cast<std::size_t>(begin + at)] = page_of_branch(
-              branches, batch.groups.size(), entry.branch, g, at - branches.first_page);
-      }
-    }
+    if (entry.branch > 0) trees_.take_pages(batch, entry, pass_.groups);
     pass_.token_ids.push_back(entry.token);
     from_.push_back(entry.state);
     want_logits(entry.position);
@@ -380,15 +428,7 @@ void DraftRunner::grow_trees(const Batch& batch, int max_drafts, BatchResult& re
   trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(rows_.size())));
   Tensor last = first_states_;
   for (int depth = 1; depth < limits_.steps && trees_.next(batch, limits_.rows()); ++depth) {
-    const BranchMoves& moves = trees_.moves();
-    for (std::size_t g = 0; g < planes_.size(); ++g) {
-      if (planes_[g].empty() || moves.from[g].empty()) continue;
-      const auto slots = [&](const std::vector<std::int64_t>& all) {
-        return Tensor::dense(const_cast<std::int64_t*>(all.data()), DType::kI64,
-                             {static_cast<std::int64_t>(all.size())});
-      };
-      ops::kv_move(ctx_, planes_[g], slots(moves.from[g]), slots(moves.to[g]));
-    }
+    trees_.copy_rows(ctx_, planes_);
     build_level(batch);
     run_pass(depth, last, false);
     last = next_states_[depth % 2];
@@ -412,8 +452,9 @@ void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& res
       return grow_trees(batch, most, result);
     } else {
       run_pass(depth++, states, true);
+      if (shape_.block_size > 0) run_blocks(batch, most);
       Tensor last = first_states_;
-      while (depth < most && build_next(batch)) {
+      while (shape_.block_size == 0 && depth < most && build_next(batch)) {
         run_pass(depth, last, false);
         last = next_states_[depth++ % 2];
       }
@@ -427,7 +468,9 @@ void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result
   Tensor tokens = tokens_;
   if (ctx_.device.kind != DeviceKind::kCpu && depths > 0) {
     tokens = host_tokens_.tensor(DType::kI32, {tokens_.dim(0), tokens_.dim(1)});
-    copy(stream_, tokens_.rows(0, depths), tokens.rows(0, depths));
+    // A block's lie at one depth, over the rows of all.
+    const std::int64_t rows = shape_.block_size > 0 ? tokens_.dim(0) : depths;
+    copy(stream_, tokens_.rows(0, rows), tokens.rows(0, rows));
     stream_.synchronize();
   }
   const std::span<const std::int32_t> target_tokens = model_.target_tokens();
@@ -437,16 +480,17 @@ void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result
     for (const std::int32_t item : items_[static_cast<std::size_t>(depth)]) {
       std::vector<std::int32_t>& of_item = drafts[static_cast<std::size_t>(item)];
       const std::int32_t token = *chosen++;
-      // What is not finite ends the drafts.
-      if (token < 0 || std::cmp_less(of_item.size(), depth)) continue;
-      of_item.push_back(target_tokens.empty() ? token
-                                              : target_tokens[static_cast<std::size_t>(token)]);
+      of_item.push_back(target_tokens.empty() || token < 0
+                            ? token
+                            : target_tokens[static_cast<std::size_t>(token)]);
     }
   }
   result.draft_offsets.assign(1, 0);
   result.drafts.clear();
   for (const std::vector<std::int32_t>& of_item : drafts) {
-    result.drafts.insert(result.drafts.end(), of_item.begin(), of_item.end());
+    // What is not finite ends the drafts.
+    const auto end = std::ranges::find_if(of_item, [](std::int32_t token) { return token < 0; });
+    result.drafts.insert(result.drafts.end(), of_item.begin(), end);
     result.draft_offsets.push_back(static_cast<std::int32_t>(result.drafts.size()));
   }
 }

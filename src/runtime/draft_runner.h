@@ -12,6 +12,8 @@
 // The slots lie in the pages of the step's items. Where an item has no page for a slot, its drafts
 // end. All depths are given to the stream before the host waits for their tokens. One thread.
 //
+// A draft of blocks (DraftShape::block_size) takes two passes: one fills the slots, one has all
+// drafts. The rows of its block lie behind the filled slots, and are written over later.
 // A tree of drafts has the best `topk` nodes of each depth as rows of a run, in the pages of the
 // item's branches (runtime/draft_trees.h).
 //
@@ -77,6 +79,7 @@ class DraftRunner {
     std::int32_t position = 0;  // of its last slot
     std::int32_t state = 0;     // row of the last pass's states
     std::int32_t chosen = 0;    // row of the last pass's logits
+    std::int32_t token = 0;     // the last known one
   };
 
   void begin_pass();
@@ -100,6 +103,12 @@ class DraftRunner {
   void leave_out(const Tensor& states);
   // Fills the slots that the sequences of the step lack.
   void make_up(const Batch& batch);
+  // The drafts of `rows_`, `most` of each at most, from blocks of as many sequences at once as
+  // there is memory for logits.
+  void run_blocks(const Batch& batch, int most);
+  // The block of a sequence into `pass_`, where it has pages for one.
+  void add_block(const Batch& batch, const Row& row, int most);
+  void run_block_pass();
   // The drafts of the passes before `depths`, by item.
   void collect(int depths, std::size_t num_items, BatchResult& result);
 
@@ -110,15 +119,17 @@ class DraftRunner {
   Context& ctx_;
   const Stream& stream_;
   DraftBacklog backlog_;
-  std::vector<std::unique_ptr<BatchBuffers>> buffers_;  // [passes + 1], by depth
+  // By depth, and the last for slots that were left out before.
+  std::vector<std::unique_ptr<BatchBuffers>> buffers_;
   Buffer memory_, host_tokens_;
   Tensor target_;           // [tokens, target_width] f32; undefined without states
   Tensor first_states_;     // [tokens, hidden] f32: of the first pass
-  Tensor next_states_[2];   // [rows, hidden] f32: of the others in turn
+  Tensor next_states_[2];   // [rows of a pass, hidden] f32: of the others in turn
   Tensor left_out_states_;  // [rows of backlog_, target_width] f32
   Tensor from_rows_;        // [tokens] int32
-  Tensor logits_;           // [rows, vocab] f32
-  Tensor greedy_, places_;  // [sequences, ...]: how each row is chosen, and 0, 1, 2 ...
+  Tensor logits_;           // [sequences, vocab] f32
+  Tensor last_seen_;        // [rows of a pass] int32: DraftIO::last_seen
+  Tensor greedy_, places_;  // [rows of a pass, ...]: how each row is chosen, and 0, 1, 2 ...
   Tensor tokens_;           // [max_drafts, sequences] int32: what was chosen at each depth
   Tensor chosen_;           // [sequences] int32: the last ones, 0 where there is none
   Tensor target_tokens_;    // [vocab, 1] int32, or undefined
@@ -128,9 +139,9 @@ class DraftRunner {
   Batch seen_;                                         // behind_right_rows()
   std::vector<std::vector<std::int32_t>> right_rows_;  // [item] of trees; empty: the first ones
   Batch pass_;
-  std::vector<std::int32_t> from_;
+  std::vector<std::int32_t> from_, ends_;
   std::vector<Row> rows_;
-  std::vector<std::vector<std::int32_t>> items_;  // [depth]: of each row of its logits
+  std::vector<std::vector<std::int32_t>> items_;  // [depth]: of each row of its logits, or blocks'
 };
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "ops/kv.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +65,15 @@ std::int32_t& page_of_branch(ItemBranches& branches, std::size_t num_groups, int
                                 static_cast<std::size_t>(branches.num_pages) +
                             static_cast<std::size_t>(i);
   return branches.pages.at(place);
+}
+
+void swap_with_branch(ItemBranches& branches, int branch, std::span<PageRows> groups) {
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::int32_t first = groups[g].offsets[branches.item] + branches.first_page;
+    for (std::int32_t i = 0; i < branches.num_pages; ++i)
+      std::swap(groups[g].pages[static_cast<std::size_t>(first + i)],
+                page_of_branch(branches, groups.size(), branch, g, i));
+  }
 }
 
 void DraftTrees::add(std::int32_t item, std::int32_t last_slot, std::int32_t state) {
@@ -208,6 +218,27 @@ bool DraftTrees::next(const Batch& batch, std::int64_t max_rows) {
   }
   entries_ = std::move(entries);
   return !entries_.empty();
+}
+
+void DraftTrees::copy_rows(Context& ctx, const DraftPlanes& planes) const {
+  const auto slots = [](const std::vector<std::int64_t>& all) {
+    return Tensor::dense(const_cast<std::int64_t*>(all.data()), DType::kI64,
+                         {static_cast<std::int64_t>(all.size())});
+  };
+  for (std::size_t g = 0; g < planes.size(); ++g)
+    if (!planes[g].empty() && !moves_.from[g].empty())
+      ops::kv_move(ctx, planes[g], slots(moves_.from[g]), slots(moves_.to[g]));
+}
+
+void DraftTrees::take_pages(const Batch& batch, const Entry& entry, std::span<PageRows> groups) {
+  ItemBranches branches = *find_branches(batch, entry.item);
+  const std::int32_t end = branches.first_page + branches.num_pages;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::int32_t begin = *(groups[g].offsets.end() - 2);
+    for (std::int32_t at = entry.first_page; at < end; ++at)
+      groups[g].pages[static_cast<std::size_t>(begin + at)] =
+          page_of_branch(branches, groups.size(), entry.branch, g, at - branches.first_page);
+  }
 }
 
 void DraftTrees::put(int max_drafts, std::size_t num_items, BatchResult& result) const {

@@ -4,7 +4,7 @@
 //   DraftTrees trees(topk, target_tokens);
 //   trees.begin(batch);  trees.add(item, last_slot, row_of_its_state);
 //   trees.take_logits(ctx, logits);                  // a row for each tree
-//   while (trees.next(batch, max_rows)) {            // moves() first, then a row for each entry
+//   while (trees.next(batch, max_rows)) {            // copy_rows(), then a row for each entry
 //     ... the draft's run ...
 //     trees.take_logits(ctx, logits);                // a row for each of entries()
 //   }
@@ -39,6 +39,8 @@ const ItemBranches* find_branches(const Batch& batch, std::int32_t item);
 // A page of branch `branch`, of entry branches.first_page + i.
 std::int32_t& page_of_branch(ItemBranches& branches, std::size_t num_groups, int branch,
                              std::size_t group, std::int32_t i);
+// The item's own pages and those of a branch change places.
+void swap_with_branch(ItemBranches& branches, int branch, std::span<PageRows> groups);
 
 class DraftTrees {
  public:
@@ -68,6 +70,9 @@ class DraftTrees {
   std::span<const Entry> entries() const { return entries_; }
   // To be copied before the entries' run.
   const BranchMoves& moves() const { return moves_; }
+  void copy_rows(Context& ctx, const DraftPlanes& planes) const;
+  // The last item of `groups` has the pages of the entry's branch.
+  static void take_pages(const Batch& batch, const Entry& entry, std::span<PageRows> groups);
   void put(int max_drafts, std::size_t num_items, BatchResult& result) const;
 
  private:

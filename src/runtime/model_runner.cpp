@@ -20,7 +20,8 @@ namespace {
 std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig& config) {
   const std::int64_t fitting = (std::int64_t{32} << 20) / (std::int64_t{config.vocab_size} * 4);
   return std::max({std::int64_t{1}, std::int64_t{options.limits.max_running_requests},
-                   options.limits.max_draft_rows, std::min<std::int64_t>(fitting, 256)});
+                   options.limits.max_draft_rows, std::int64_t{options.max_drafts},
+                   std::min<std::int64_t>(fitting, 256)});
 }
 
 // Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
@@ -289,6 +290,12 @@ void ModelRunner::measure_draft(Context& ctx, const ForwardBatch& fb, const KVPo
                                {.target = rows(fb.num_tokens, shape.target_width),
                                 .states = rows(fb.num_tokens, shape.hidden_size),
                                 .logits = rows(fb.logit_rows.dim(0), shape.vocab_size)});
+  if (shape.block_size > 0)
+    model_->draft_model()->draft(ctx, fb, own ? *own : of_model,
+                                 {.target = {},
+                                  .states = rows(fb.num_tokens, shape.hidden_size),
+                                  .logits = rows(fb.logit_rows.dim(0), shape.vocab_size),
+                                  .last_seen = fb.positions});
 }
 
 void ModelRunner::copy_pages(const Batch& batch) {

@@ -13,8 +13,8 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kNotComputed =
-    "drafts of this kind are not computed by this version; EAGLE, EAGLE3 and STANDALONE load draft "
-    "models";
+    "drafts of this kind are not computed by this version; EAGLE, EAGLE3, DFLASH and STANDALONE "
+    "load draft models";
 
 constexpr std::array kRows = {
     DraftMethodRow{.name = "NONE", .aliases = "", .method = DraftMethod::kNone},
@@ -37,12 +37,16 @@ constexpr std::array kRows = {
                    .method = DraftMethod::kEagle3,
                    .default_drafts = 3,
                    .has_model = true},
+    DraftMethodRow{.name = "DFLASH",
+                   .aliases = "",
+                   .method = DraftMethod::kDflash,
+                   .default_drafts = 15,
+                   .has_model = true},
     DraftMethodRow{.name = "STANDALONE",
                    .aliases = "draft_model",
                    .method = DraftMethod::kStandalone,
                    .default_drafts = 3,
                    .has_model = true},
-    DraftMethodRow{.name = "DFLASH", .aliases = "", .refusal = kNotComputed},
     DraftMethodRow{.name = "MEDUSA", .aliases = "mlp_speculator", .refusal = kNotComputed},
     DraftMethodRow{.name = "SUFFIX",
                    .aliases = "",

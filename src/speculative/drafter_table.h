@@ -25,15 +25,17 @@ enum class DraftMethod : std::uint8_t {
   kNextn,       // the model's own layer that predicts the token after the next
   kEagle,       // a head that reads the model's last state
   kEagle3,      // a head that reads the states of several layers
+  kDflash,      // layers that draft a block in one pass
   kStandalone,  // a small model with the same vocabulary
 };
 
 // What a server is told.
 struct SpeculationOptions {
   DraftMethod method = DraftMethod::kNone;
-  int max_drafts = 0;  // drafted tokens of a sequence in a step
-  int topk = 1;        // drafts behind each token; 1: drafts are chains
-  int steps = 0;       // depth of a tree
+  int max_drafts = 0;              // drafted tokens of a sequence in a step
+  bool is_default_number = false;  // nobody asked for max_drafts: a draft may have fewer
+  int topk = 1;                    // drafts behind each token; 1: drafts are chains
+  int steps = 0;                   // depth of a tree
   NgramOptions ngram = {};
   std::string draft_model = {};  // directory or repo id, for methods with a model of their own
   bool forced_tokens = false;    // tokens that a grammar forces are drafts, before the method's
@@ -46,7 +48,17 @@ struct SpeculationOptions {
   // Slots behind a step that its drafts fill (models/draft_model.h).
   int slots_behind() const {
     const int depth = has_trees() ? steps : max_drafts;
-    return reads_text() ? 0 : depth - (method == DraftMethod::kStandalone ? 0 : 1);
+    switch (method) {
+      case DraftMethod::kNone:
+      case DraftMethod::kNgram:
+        return 0;
+      case DraftMethod::kDflash:
+        return depth + 1;  // the block
+      case DraftMethod::kStandalone:
+        return depth;
+      default:
+        return depth - 1;
+    }
   }
 };
 

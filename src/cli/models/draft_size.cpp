@@ -60,6 +60,14 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
                            2 * Count{layers.hidden_size} * layers.hidden_size;
     out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
     out.kv_bytes_per_token = kv_of(layers);
+  } else if (draft.config.dflash) {
+    const ModelConfig& layers = draft.config.dflash->layers;
+    const ModelSize size = model_size(layers);
+    const auto states = static_cast<Count>(draft.config.dflash->target_layers.size());
+    const Count matrices = size.attention.matrices + size.dense_mlp.matrices +
+                           states * target.hidden_size * layers.hidden_size;
+    out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
+    out.kv_bytes_per_token = kv_of(layers);
   } else {
     out.weight_bytes = bytes_of(*draft.config.model);
     out.kv_bytes_per_token = kv_of(*draft.config.model);

@@ -57,6 +57,7 @@ TEST(Speculation, DraftsThatDoNotFitAreRefused) {
         std::tuple{"STANDALONE", models + "qwen3", "is the target itself"},
         std::tuple{"EAGLE3", models + "llama-llama3-tied", "holds no EAGLE-3 head"},
         std::tuple{"EAGLE", models + "llama-llama3-tied", "lacks its draft layer"},
+        std::tuple{"DFLASH", models + "llama-llama3-tied", "is no DFlash draft"},
         std::tuple{"EAGLE", models + "mixtral", "is no EAGLE head"}})
     try {
       (void)Engine::create(with_draft(options_for("qwen3"), method, draft));
@@ -78,6 +79,7 @@ TEST(Speculation, HeadsChangeNothing) {
         std::tuple{"EAGLE3", "../models/gpt-oss", "families/eagle3-gpt-oss"},
         std::tuple{"EAGLE3", "../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
         std::tuple{"EAGLE", "../models/llama-plain", "families/eagle-llama"},
+        std::tuple{"DFLASH", "targets/qwen3-7l", "families/dflash-qwen3"},
         std::tuple{"NEXTN", "../models/glm4-moe", ""}}) {
     SCOPED_TRACE(target);
     Options options = options_for("qwen3");

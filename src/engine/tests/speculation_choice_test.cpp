@@ -83,6 +83,11 @@ TEST(SpeculationChoice, Trees) {
        {std::pair{std::vector<std::pair<const char*, const char*>>{
                       {"speculative-algorithm", "NGRAM"}, {"speculative-eagle-topk", "2"}},
                   "drafts of NGRAM are chains"},
+        std::pair{std::vector<std::pair<const char*, const char*>>{
+                      {"speculative-algorithm", "DFLASH"},
+                      {"speculative-draft-model-path", "org/block"},
+                      {"speculative-eagle-topk", "2"}},
+                  "drafts of DFLASH are chains; leave it out, or give NEXTN"},
         std::pair{std::vector<std::pair<const char*, const char*>>{{"draft-forced-tokens", "true"},
                                                                    {"speculative-eagle-topk", "2"}},
                   "drafts of grammars are chains"},
@@ -137,7 +142,6 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
   };
   for (const Row& row : {
            Row{"speculative-algorithm", "MEDUSA", "MEDUSA is refused"},
-           Row{"speculative-algorithm", "DFLASH", "DFLASH is refused"},
            Row{"speculative-algorithm", "NGARM", "the method 'NGARM' is unknown; served are NONE"},
            Row{"speculative-accept-threshold-acc", "0.9", "is refused"},
            Row{"speculative-num-draft-tokens", "65", "allowed: 0 (by the algorithm), or 2 to 64"},
@@ -190,13 +194,27 @@ TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
   EXPECT_EQ(chosen.method, DraftMethod::kStandalone);
   EXPECT_EQ(chosen.draft_model, "org/small");
   EXPECT_EQ(chosen.slots_behind(), 3);
+  chosen = choose_speculation(with({{"speculative-algorithm", "DFLASH"},
+                                    {"speculative-draft-model", "org/block"},
+                                    {"speculative-num-draft-tokens", "5"}}))
+               .value();
+  EXPECT_EQ(chosen.method, DraftMethod::kDflash);
+  EXPECT_FALSE(chosen.is_default_number);
+  EXPECT_EQ(chosen.max_drafts, 4);
+  EXPECT_EQ(chosen.slots_behind(), 5) << "the known token and four masks";
+  chosen = choose_speculation(
+               with({{"speculative-config", R"({"method": "dflash", "model": "org/block"})"}}))
+               .value();
+  EXPECT_EQ(chosen.method, DraftMethod::kDflash);
+  EXPECT_TRUE(chosen.is_default_number);
+  EXPECT_EQ(chosen.max_drafts, 15);
   options.speculative_draft_model_path = "org/small";
   EXPECT_EQ(choose_speculation(options).fault().param, "speculative-draft-model-path");
   for (const char* method : {"NONE", "NGRAM", "NEXTN"}) {
     options = with({{"speculative-algorithm", method}, {"speculative-draft-model-path", "x"}});
     EXPECT_THAT(choose_speculation(options).fault().message, HasSubstr("loads no draft model"));
   }
-  for (const char* method : {"EAGLE", "EAGLE3", "STANDALONE"})
+  for (const char* method : {"EAGLE", "EAGLE3", "DFLASH", "STANDALONE"})
     EXPECT_THAT(choose_speculation(with({{"speculative-algorithm", method}})).fault().message,
                 HasSubstr("needs a draft model"));
 }
@@ -229,6 +247,11 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   EXPECT_EQ(resolve_on(qwen, DeviceKind::kCuda, few)->scheduler.max_draft_rows, 24);
   few.max_running_requests = 1000;
   EXPECT_EQ(resolve_on(qwen, DeviceKind::kCuda, few)->scheduler.max_draft_rows, 1000);
+  const Options dflash =
+      with({{"speculative-algorithm", "DFLASH"}, {"speculative-draft-model", "org/block"}});
+  EXPECT_THAT(resolve_on(qwen, DeviceKind::kCuda, dflash).fault().message,
+              HasSubstr("is computed on CPUs alone"));
+  EXPECT_EQ(resolve_on(qwen, DeviceKind::kCpu, dflash)->scheduler.draft_slots, 16);
   ModelConfig recurrent = qwen;
   recurrent.recurrent.emplace();
   EXPECT_THAT(resolve_on(recurrent, DeviceKind::kCpu, ngram).fault().message,

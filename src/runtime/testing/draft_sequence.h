@@ -45,7 +45,9 @@ inline std::shared_ptr<const DraftSource> draft_in(const fs::path& directory,
                                                    const ModelConfig& target) {
   DraftConfig config;
   const std::string text = text_of(directory / "config.json");
-  if (is_eagle3_config(text))
+  if (is_dflash_config(text))
+    config.dflash = parse_dflash_config(text, directory.string(), target);
+  else if (is_eagle3_config(text))
     config.eagle3 = parse_eagle3_config(text, directory.string(), target);
   else if (is_eagle_config(text))
     config.eagle = parse_eagle_config(text, directory.string(), target);

@@ -63,7 +63,8 @@ TEST(DraftRunner, DraftsOfHeadsDoNotDependOnHowTheStepsWereCut) {
         std::pair{"../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
         std::pair{"../models/llama-plain", "families/eagle3-no-aux"},
         std::pair{"../models/llama-llama3-tied", "families/eagle-llama-nobias"},
-        std::pair{"../models/glm4-moe", ""}, std::pair{"targets/mimo", ""}}) {
+        std::pair{"targets/qwen3-7l", "families/dflash-qwen3"}, std::pair{"../models/glm4-moe", ""},
+        std::pair{"targets/mimo", ""}}) {
     SCOPED_TRACE(head);
     const fs::path draft = *head == 0 ? fs::path() : recorded() / head;
     expect_no_difference({recorded() / model, draft}, false);
@@ -115,6 +116,17 @@ TEST(DraftRunner, DraftsEndWithThePages) {
   EXPECT_EQ(drafts_of(sequence.verify({})).size(), 1u);
 }
 
+// A block ends where the pages do, and needs two rows.
+TEST(DraftRunner, BlocksEndWithThePages) {
+  if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
+  Sequence sequence(recorded() / "targets/qwen3-7l", recorded() / "families/dflash-qwen3");
+  EXPECT_EQ(drafts_of(sequence.prefill(prompt_of(251), 100)).size(), std::size_t{kMaxDrafts});
+  EXPECT_EQ(drafts_of(sequence.verify({})).size(), 3u);
+  EXPECT_EQ(drafts_of(sequence.verify({}, 1)).size(), 1u);
+  EXPECT_EQ(drafts_of(sequence.verify({})).size(), 1u);
+  EXPECT_EQ(drafts_of(sequence.verify({})).size(), 0u);
+}
+
 TEST(DraftRunner, EqualsRecordedDrafts) {
   if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   int compared = 0;
@@ -122,7 +134,7 @@ TEST(DraftRunner, EqualsRecordedDrafts) {
        {"mtp-deepseek-v3", "mtp-deepseek-v32", "mtp-glm-moe-dsa", "eagle3-llama",
         "eagle3-llama-nested-ids", "eagle3-qwen3", "eagle3-speculators-qwen3", "eagle3-gpt-oss",
         "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama", "eagle-llama",
-        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie", "mtp-mimo"}) {
+        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie", "mtp-mimo", "dflash-qwen3"}) {
     SCOPED_TRACE(family);
     const fs::path folder = recorded() / "families" / family;
     const Json reference = parse_json_or_throw(text_of(folder / "golden.json"), family);
