@@ -47,7 +47,7 @@ struct ForwardBatch {
   Tensor extend_start_loc;     // [seqs + 1] int32
   Tensor logit_rows;           // [logit rows] int32: rows whose logits are computed
   OutputRows query_rows = {};  // rows of queries and outputs; fewer than all in a last layer only
-  // [seqs] int32: the state of each sequence; undefined without recurrent layers
+  // [seqs] int32: states of recurrent layers, or [tokens] with drafts; undefined without
   Tensor state_slots;
   std::vector<GroupView> groups;
   // The groups of data-parallel attention; null: all ranks have this batch. Then a batch without

@@ -113,7 +113,7 @@ struct Batch {
   std::vector<std::int32_t> token_ids;  // [sum of counts], or kTokenFromSlot
   std::vector<PageRows> groups;         // by page group
   std::vector<std::int32_t>
-      state_slots;                   // [items], for recurrent layers; empty when there are none
+      state_slots;                   // [items, then drafts], of recurrent layers; empty without
   std::vector<PageCopy> copies;      // run before the forward
   std::vector<SlotInit> slot_inits;  // applied before sampling
   std::vector<LogitRow> logit_rows;

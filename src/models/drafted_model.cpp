@@ -67,7 +67,9 @@ class DraftedModel final : public Model {
   const EmbeddingAndHead* ends() const override { return target_->ends(); }
   std::vector<PageGroupSpec> kv_groups() const override {
     std::vector<PageGroupSpec> groups = target_->kv_groups();
-    for (PageGroupSpec& group : draft_->kv_groups()) groups.push_back(std::move(group));
+    // Behind the others, but before states.
+    for (PageGroupSpec& group : draft_->kv_groups())
+      groups.insert(groups.begin() + num_page_groups(groups), std::move(group));
     return groups;
   }
   std::int64_t weight_bytes() const override {

@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "base/error.h"
+#include "models/recurrent_decoder.h"
 #include "ops/elementwise.h"
 
 namespace sluice {
 namespace {
 
 DecoderSpec spec_of(const ModelConfig& layers) {
+  for (const RecurrentSpec& row : recurrent_table())
+    if (row.decoder.architecture == layers.architecture) return row.decoder;
   const std::optional<DecoderSpec> spec = decoder_spec(layers);
   check(spec.has_value(), "{} has no row in the table of decoders", layers.architecture);
   return *spec;

@@ -103,6 +103,7 @@ class RecurrentDecoder final : public Model {
     return groups;
   }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
+  const EmbeddingAndHead* ends() const override { return &ends_; }
 
  private:
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,

@@ -240,7 +240,7 @@ std::string draft_layer_refusal(const ModelConfig& config) {
         "the draft layers of {} are not computed by this version; those of {}, {} are",
         config.architecture, fmt::join(kDraftArchitectures, ", "),
         fmt::join(state_draft_architectures(), ", "));
-  if (config.num_nextn_predict_layers < 1)
+  if (config.num_nextn_predict_layers < 1 && !may_have_state_draft(config))
     return fmt::format("this {} has no draft layer (num_nextn_predict_layers is {})",
                        config.architecture, config.num_nextn_predict_layers);
   return {};

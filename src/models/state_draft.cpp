@@ -33,7 +33,8 @@ constexpr StateDraftNames kEagleNames = {
 struct OwnDraft {
   std::string_view architecture;
   StateDraftNames names;
-  bool is_moe = false;  // as the target's mixture layers
+  bool is_moe = false;     // as the target's mixture layers
+  bool is_unsaid = false;  // config.json does not tell whether the checkpoint has it
 };
 
 constexpr std::array kOwnDrafts = {
@@ -57,6 +58,14 @@ constexpr std::array kOwnDrafts = {
                        .state_first = true,
                        .layers = "model.mtp_layers.0",
                        .last_norm = "model.mtp_layers.0.final_layernorm"}},
+    OwnDraft{.architecture = "Qwen3NextForCausalLM",
+             .names = {.embedding_norm = "mtp.pre_fc_norm_embedding",
+                       .state_norm = "mtp.pre_fc_norm_hidden",
+                       .projection = "mtp.fc",
+                       .layers = "mtp.layers.0",
+                       .last_norm = "mtp.norm"},
+             .is_moe = true,
+             .is_unsaid = true},
 };
 
 const OwnDraft* find_own_draft(std::string_view architecture) {
@@ -149,6 +158,11 @@ std::unique_ptr<SeparateDraft> load_eagle(Context& ctx, const ModelConfig& layer
 
 bool has_state_draft(std::string_view architecture) {
   return find_own_draft(architecture) != nullptr;
+}
+
+bool may_have_state_draft(const ModelConfig& config) {
+  const OwnDraft* own = find_own_draft(config.architecture);
+  return own != nullptr && (own->is_unsaid || config.num_nextn_predict_layers > 0);
 }
 
 std::vector<std::string_view> state_draft_architectures() {

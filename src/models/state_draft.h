@@ -24,6 +24,8 @@ std::unique_ptr<SeparateDraft> load_eagle(Context& ctx, const ModelConfig& layer
 
 // Whether the draft layer of an architecture is such a draft.
 bool has_state_draft(std::string_view architecture);
+// Whether a checkpoint may have it, as far as its configuration tells.
+bool may_have_state_draft(const ModelConfig& config);
 std::vector<std::string_view> state_draft_architectures();
 LayerConfig state_draft_layer(const ModelConfig& config);
 // The draft layer in the target's own checkpoint, `source`.

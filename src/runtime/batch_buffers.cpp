@@ -1,6 +1,7 @@
 #include "runtime/batch_buffers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "tensor/copy.h"
@@ -56,7 +57,7 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   step.logit_slots = cursor.take(DType::kI32, {logit_rows});
   step.sample_rows = cursor.take(DType::kU8, {logit_rows, sizeof(ops::SampleRow)});
   step.logit_edits = cursor.take(DType::kU8, {logit_rows, sizeof(ops::LogitEdits)});
-  if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {seqs});
+  if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {std::max(tokens, seqs)});
   for (int g = 0; g < limits.num_groups; ++g)
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   step.head_bytes = cursor.used();
@@ -121,7 +122,7 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_
   view_.seq_lens = twin(host_.seq_lens);
   view_.extend_prefix_lens = twin(host_.prefix_lens);
   view_.extend_start_loc = twin(host_.start_loc);
-  if (limits_.has_states) view_.state_slots = twin(host_.state_slots);
+  if (limits_.has_states) view_.state_slots = twin(host_.state_slots.rows(0, seqs));
   for (std::size_t g = 0; g < view_.groups.size(); ++g) {
     view_.groups[g].host_page_table = host_.page_tables[g];
     view_.groups[g].page_table = twin(host_.page_tables[g]);
@@ -131,6 +132,18 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_
   view_.host_seq_lens = {host_.seq_lens.ptr<std::int32_t>(), count};
   view_.host_extend_prefix_lens = {host_.prefix_lens.ptr<std::int32_t>(), count};
   view_.host_extend_start_loc = {host_.start_loc.ptr<std::int32_t>(), count + 1};
+}
+
+// A state for each row: of the item, but behind each draft that of the draft.
+void BatchBuffers::put_states_by_row(const Batch& batch) {
+  auto* slots = host_.state_slots.ptr<std::int32_t>();
+  std::size_t next = batch.items.size();
+  for (std::size_t i = 0; i < batch.items.size(); ++i)
+    for (std::int32_t row = 0; row < batch.items[i].count; ++row)
+      *slots++ = batch.state_slots.at(batch.items[i].decode && row > 0 ? next++ : i);
+  check(next == batch.state_slots.size(), "{} states for {} items and drafts",
+        batch.state_slots.size(), next);
+  view_.state_slots = twin(host_.state_slots.rows(0, batch.num_tokens()));
 }
 
 // The rows of the batch into the tensors of the current side.
@@ -164,10 +177,12 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowInfo& info) {
         batch.num_tokens());
 
   if (limits_.has_states) {
-    check(static_cast<std::int64_t>(batch.state_slots.size()) == seqs, "{} states for {} sequences",
+    check(std::cmp_greater_equal(batch.state_slots.size(), seqs), "{} states for {} sequences",
           batch.state_slots.size(), seqs);
-    std::copy(batch.state_slots.begin(), batch.state_slots.end(),
-              host_.state_slots.ptr<std::int32_t>());
+    if (std::cmp_equal(batch.state_slots.size(), seqs))
+      std::ranges::copy(batch.state_slots, host_.state_slots.ptr<std::int32_t>());
+    else
+      put_states_by_row(batch);
   }
   for (std::size_t g = 0; g < view_.groups.size() && seqs > 0; ++g) {
     const PageRows& rows = batch.groups[g];

@@ -86,6 +86,7 @@ class BatchBuffers {
     return limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
   }
   void fill_rows(const Batch& batch, const RowInfo& info);
+  void put_states_by_row(const Batch& batch);
   void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
                       const RowInfo& info);
   void set_moves(const BranchMoves& moves);

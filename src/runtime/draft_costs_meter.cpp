@@ -39,6 +39,7 @@ class Meter {
     Batch batch = empty(ForwardMode::kDecode);
     batch.max_drafts = drafts;
     for (int i = 0; i < sequences; ++i) add(batch, i, 1);
+    add_states(batch);
     return batch;
   }
   // A step of so many rows of as few sequences as hold them, each within a page.
@@ -46,6 +47,7 @@ class Meter {
     Batch batch = empty(ForwardMode::kTargetVerify);
     for (int left = rows, i = 0; left > 0; left -= kPageSize, ++i)
       add(batch, i, std::min<int>(left, kPageSize));
+    add_states(batch);
     return batch;
   }
   // The number of a step that is measured from now on. Its first run may load kernels and record
@@ -76,7 +78,7 @@ class Meter {
     Batch batch;
     batch.mode = mode;
     batch.max_drafts = 0;
-    batch.groups.resize(runner_.groups().size());
+    batch.groups.resize(static_cast<std::size_t>(num_page_groups(runner_.groups())));
     for (PageRows& rows : batch.groups) rows.offsets = {0};
     return batch;
   }
@@ -96,6 +98,13 @@ class Meter {
     for (std::int32_t k = 0; k < count; ++k)
       batch.logit_rows.push_back(
           {.item = i, .row = first_row + k, .position = k + 1, .sample = true});
+  }
+
+  // Of the items, and behind each draft: in turn, where there are fewer.
+  void add_states(Batch& batch) const {
+    const std::int64_t states = runner_.memory_plan().num_states;
+    for (std::int32_t row = 0; states > 0 && row < batch.num_tokens(); ++row)
+      batch.state_slots.push_back(static_cast<std::int32_t>(row % states));
   }
 
   double run(const Batch& batch) {

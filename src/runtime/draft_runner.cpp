@@ -35,7 +35,7 @@ BatchLimits pass_limits(const DraftLimits& limits, const DraftShape& shape, int 
   const bool is_first = depth == 0 || depth + 1 == num_buffers(limits, shape);
   out.max_seqs = out.max_logit_rows = is_first ? limits.max_sequences : limits.rows();
   if (!is_first) out.max_tokens = out.max_logit_rows = out.max_seqs * rows_of_draft(limits, shape);
-  out.draft_rows = false;
+  out.draft_rows = out.has_states = false;  // a draft's layers attend
   return out;
 }
 

@@ -29,6 +29,10 @@ void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& fligh
   stats.prefill_tokens += batch.num_tokens();
   stats.last_prefill_sequences += static_cast<int>(prefills_.size());
   for (const Item& item : decodes_) build_item(item, true, batch, flight);
+  // Behind the states of the items.
+  for (const Item& item : decodes_)
+    for (const PageRef& state : item.sequence->draft_states)
+      batch.state_slots.push_back(state.page());
   stats.last_decode_tokens += static_cast<std::int64_t>(decodes_.size());
   stats.decode_tokens += static_cast<std::int64_t>(decodes_.size());
 

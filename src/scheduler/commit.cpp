@@ -18,6 +18,7 @@ void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> f
     s.samples_in_flight -= item.max_tokens;
     s.collected = item.end;
     const Exit exit = s.over ? Exit::kNone : take_result(s, item, i, result, events);
+    s.draft_states.clear();
     s.branches = {};
     PendingState kept;
     if (item.snapshot) {
@@ -91,8 +92,8 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
   const int missing = item.max_tokens - static_cast<int>(tokens.size());
   check(missing >= 0, "an item of at most {} tokens brought {}", item.max_tokens, tokens.size());
   if (missing > 0) {
-    check(s.steps_in_flight == 0 && state_group_ < 0,
-          "rows of a sequence are taken back while {} steps of it are in flight, or with a state",
+    check(s.steps_in_flight == 0,
+          "rows of a sequence are taken back while {} steps of it are in flight",
           s.steps_in_flight);
     s.planned -= missing;
     s.collected = s.planned;
@@ -106,6 +107,7 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
           result.token_logprobs.at(static_cast<std::size_t>(result.token_offsets[index]) + i));
     finished = append(s, tokens[i], event);
   }
+  keep_right_state(s, item, s.num_output() - output_before);
   if (options_.max_drafts > 0) {
     s.draft_counts.is_on = true;
     const auto drafts = result.drafts_of(index);
@@ -118,6 +120,13 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
       count_drafts(s, item, std::min(taken, std::max<std::size_t>(tokens.size(), 1) - 1));
   }
   return finished;
+}
+
+// The state behind the last row whose token was taken; the sequence goes on behind that row.
+void DpScheduler::keep_right_state(Sequence& s, const StepInFlightItem& item, int taken) {
+  if (s.draft_states.empty() || taken == 0) return;
+  if (taken > 1) s.state = std::move(s.draft_states.at(static_cast<std::size_t>(taken) - 2));
+  s.planned = s.collected = item.end - item.max_tokens + taken;
 }
 
 void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted) {

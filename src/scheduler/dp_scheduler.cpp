@@ -70,6 +70,7 @@ void DpScheduler::check_invariants() const {
           s.collected);
     if (state_group_ >= 0) {
       name(state_group_, s.state.page());
+      for (const PageRef& state : s.draft_states) name(state_group_, state.page());
       for (const PendingState& kept : s.snapshots) name(state_group_, kept.state.page());
     }
     for (const PendingCopy& copy : s.copies) name(copy.group, copy.from.page());

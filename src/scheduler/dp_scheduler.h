@@ -109,6 +109,7 @@ class DpScheduler {
   void find_drafts(Sequence& s, int max_drafts);
   static void find_in_tree(Sequence& s, int max_drafts, int max_depth);
   void find_forced(Sequence& s, int max_drafts);
+  void take_draft_states(Sequence& s);
   void make_room_for_drafts(Sequence& s);
   int choose_next_drafts();
   int draft_end(int end) const;
@@ -135,6 +136,7 @@ class DpScheduler {
   FinishReason take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                            const BatchResult& result, Event& event);
   void count_prompt(const Sequence& s);
+  static void keep_right_state(Sequence& s, const StepInFlightItem& item, int taken);
   void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, const Sequence* s, Event& event, FinishReason reason);
@@ -154,6 +156,7 @@ class DpScheduler {
   RadixCache cache_;
   int num_page_groups_ = 0;
   int state_group_ = -1;
+  std::int64_t num_draft_states_ = 0;  // taken for the step that is planned
 
   std::map<QueueKey, Sequence*> waiting_;
   std::vector<Sequence*> running_;         // ascending by queue_key

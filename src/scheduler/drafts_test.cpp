@@ -37,8 +37,9 @@ struct Case {
   SchedulerOptions options;
 
   Case(int prompt_size, int num_output, int max_drafts, std::size_t wrong_every,
-       std::int64_t pages = 40)
+       std::int64_t pages = 40, std::int64_t states = 0)
       : prompt(prompt_of(prompt_size)), options(options_of(pages)) {
+    if (states > 0) options.groups.push_back({"state", Retention::kState, 0, states});
     output = plain_tokens(options, prompt, {}, num_output);
     options.max_drafts = max_drafts;
     std::vector<std::int32_t> text = prompt;
@@ -313,15 +314,69 @@ TEST(Drafts, OfAGrammarComeBeforeThoseOfTheMethod) {
   }
 }
 
-TEST(Drafts, NeedOneStepInFlightAndNoStates) {
+// Every third draft is wrong: the state behind the last right row is the sequence's from then on.
+TEST(Drafts, EachHasAStateBehindIt) {
+  const Case c(10, 30, 4, 3, 40, 6);
+  Scheduler scheduler(c.options);
+  Device device(c.options);
+  std::vector<Event> events;
+  ASSERT_TRUE(scheduler.add(c.request()).ok());
+  Step step;
+  StepResult result;
+  std::vector<std::int32_t> states, tokens;
+  std::size_t last_right = 0, most = 0;
+  while (scheduler.next(step, events)) {
+    const Batch& batch = step.dp[0];
+    const auto count = static_cast<std::size_t>(batch.items[0].count);
+    ASSERT_EQ(batch.state_slots.size(), batch.items[0].decode ? count : 1u);
+    if (!states.empty()) {
+      EXPECT_EQ(batch.state_slots[0], states[last_right]);
+    }
+    states = batch.state_slots;
+    std::ranges::sort(states);
+    EXPECT_EQ(std::ranges::adjacent_find(states), states.end()) << "two rows with one state";
+    states = batch.state_slots;
+    most = std::max(most, count);
+    device.run(step, result);
+    events.clear();
+    scheduler.commit(step, result, events);
+    ASSERT_EQ(events.size(), 1u);
+    tokens.insert(tokens.end(), events[0].tokens.begin(), events[0].tokens.end());
+    last_right = events[0].tokens.size() - 1;
+    scheduler.check_invariants();
+  }
+  EXPECT_EQ(tokens, c.output);
+  EXPECT_EQ(most, 10u) << "the prompt";
+  EXPECT_EQ(scheduler.stats().groups.back().used_pages, 0);
+}
+
+// Two states: one draft at a time, whatever is asked for.
+TEST(Drafts, EndWhereThereIsNoState) {
+  const Case c(10, 30, 4, 0, 40, 2);
+  World world(c.options);
+  ASSERT_TRUE(world.scheduler.add(c.request()).ok());
+  world.run();
+  EXPECT_EQ(world.of(1).tokens, c.output);
+  EXPECT_EQ(world.of(1).drafts.accepted, 14);
+}
+
+TEST(Drafts, NeedOneStepInFlight) {
   SchedulerOptions options = options_of(10);
   options.max_drafts = 2;
   options.max_steps_in_flight = 2;
   EXPECT_THROW(Scheduler{options}, Error);
   options.max_steps_in_flight = 1;
+  EXPECT_NO_THROW(Scheduler{options});
+}
+
+TEST(Drafts, OfTreesHaveNoStates) {
+  SchedulerOptions options = options_of(10);
+  options.max_drafts = 2;
+  options.draft_branches = 2;
+  EXPECT_NO_THROW(Scheduler{options});
   options.groups.push_back({"state", Retention::kState, 0, 4});
   EXPECT_THROW(Scheduler{options}, Error);
-  options.groups.pop_back();
+  options.draft_branches = 1;
   EXPECT_NO_THROW(Scheduler{options});
 }
 

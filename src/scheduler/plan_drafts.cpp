@@ -6,6 +6,8 @@
 namespace sluice {
 namespace {
 
+constexpr std::int64_t kEvictedShare = 4;
+
 // Keeps drafts for which `keep` says true of their depth and token; nothing comes behind others.
 template <class Keep>
 void keep_in_tree(Sequence& s, const Keep& keep) {
@@ -22,6 +24,7 @@ void keep_in_tree(Sequence& s, const Keep& keep) {
 void DpScheduler::plan_drafts() {
   const int most = max_drafts_of_step();
   offers_.clear();
+  num_draft_states_ = 0;
   bool any = false;
   for (Item& item : decodes_) {
     Sequence& s = *item.sequence;
@@ -127,8 +130,23 @@ void DpScheduler::find_forced(Sequence& s, int max_drafts) {
   s.draft_kind = DraftKind::kForced;
 }
 
+// Recurrent layers keep a state behind each draft. Drafts that get none are dropped. Those of a
+// step drive out kept states only while they have less than a quarter of all.
+void DpScheduler::take_draft_states(Sequence& s) {
+  if (state_group_ < 0) return;
+  PageAllocator& states = pools_[state_group_];
+  while (s.draft_states.size() < s.drafts.size()) {
+    const bool may_evict = num_draft_states_ < states.num_pages() / kEvictedShare;
+    if (states.num_free() == 0 && !(may_evict && ensure(state_group_, 1))) break;
+    s.draft_states.push_back(PageRef::taken(states));
+    ++num_draft_states_;
+  }
+  s.drafts.resize(s.draft_states.size());
+}
+
 // The drafts that got pages; those behind them are dropped.
 void DpScheduler::make_room_for_drafts(Sequence& s) {
+  take_draft_states(s);
   const int next = s.planned + 1, wanted = next + draft_depth(s);
   const int room = std::max(next, std::min(memory_end(s), wanted));
   const int most = grow(s, room) ? room - next : 0;
@@ -138,6 +156,7 @@ void DpScheduler::make_room_for_drafts(Sequence& s) {
     keep_in_tree(s, [&](std::size_t, int depth, std::int32_t) { return depth <= most; });
   const int slots = std::min(memory_end(s), draft_end(room));
   if (slots > room) (void)grow(s, slots);
+  s.draft_states.resize(state_group_ < 0 ? 0 : s.drafts.size());
 }
 
 // How many drafts the next step can use, if it has the sequences of this one. Where there are

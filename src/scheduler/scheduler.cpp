@@ -27,13 +27,13 @@ SchedulerOptions checked(SchedulerOptions options) {
           options.max_drafts, options.max_steps_in_flight);
   require(options.draft_branches >= 1 && options.draft_branches < 64,
           "draft_branches is {}; it must be 1 to 63", options.draft_branches);
+  require(options.draft_branches == 1 || options.groups.empty() ||
+              options.groups.back().retention != Retention::kState,
+          "draft_branches is {}, and a group of states keeps those of chains; it must be 1",
+          options.draft_branches);
   require(options.max_draft_rows == 0 || options.max_draft_rows >= options.max_running_requests,
           "max_draft_rows is {} for {} running requests; each has a row at least",
           options.max_draft_rows, options.max_running_requests);
-  require(options.max_drafts == 0 || options.groups.empty() ||
-              options.groups.back().retention != Retention::kState,
-          "max_drafts is {}, and group {} is of states, which cannot be taken back; it must be 0",
-          options.max_drafts, options.groups.empty() ? "" : options.groups.back().name);
   require(!options.groups.empty(), "the model keeps neither pages nor states");
   for (const PageGroup& group : options.groups) {
     require(group.num_pages >= 1, "group {} has {} pages; it needs at least 1", group.name,

@@ -69,8 +69,9 @@ struct Sequence {
   // Only while the sequence has a slot:
   int slot = -1;
   bool needs_init = false;
-  std::vector<PageList> pages;  // [page group]
-  PageRef state;                // the current state, updated by every step
+  std::vector<PageList> pages;        // [page group]
+  PageRef state;                      // the current state, updated by every step
+  std::vector<PageRef> draft_states;  // the state behind each draft of the step in flight
   PrefixLock lock;
   std::vector<PendingCopy> copies;
   int prefill_end = 0;  // tokens known at admission
@@ -156,6 +157,7 @@ inline void Sequence::reset_run() {
   copies.clear();
   for (PageList& list : pages) list.clear();
   state.reset();
+  draft_states.clear();
   snapshots.clear();
   lock.reset();
   planned = collected = snapshot_at = branch_at = 0;

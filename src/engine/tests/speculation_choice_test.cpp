@@ -254,8 +254,9 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   EXPECT_EQ(resolve_on(qwen, DeviceKind::kCpu, dflash)->scheduler.draft_slots, 16);
   ModelConfig recurrent = qwen;
   recurrent.recurrent.emplace();
-  EXPECT_THAT(resolve_on(recurrent, DeviceKind::kCpu, ngram).fault().message,
-              HasSubstr("its recurrent layers keep one state for each sequence"));
+  EXPECT_TRUE(resolve_on(recurrent, DeviceKind::kCpu, ngram).ok());
+  EXPECT_THAT(resolve_on(recurrent, DeviceKind::kCuda, ngram).fault().message,
+              HasSubstr("kernels of recurrent layers keep one state for each sequence"));
   Options by_length = ngram;
   by_length.rope_by_length = true;
   EXPECT_THAT(resolve_on(qwen, DeviceKind::kCpu, by_length).fault().message,
@@ -285,6 +286,14 @@ TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
   EXPECT_EQ(plan->runner.limits.max_step_tokens, 512 + 256);
   EXPECT_THAT(resolve_on(DeviceKind::kCuda, trees).fault().message,
               HasSubstr("trees of drafts are computed on CPUs; give 1 on GPUs"));
+  ModelConfig recurrent = tiny;
+  recurrent.recurrent.emplace();
+  Machine machine;
+  machine.num_threads = 4;
+  const Fault fault = resolve(trees, recurrent, machine).fault();
+  EXPECT_EQ(fault.param, "speculative-eagle-topk");
+  EXPECT_THAT(fault.message, HasSubstr("the model has recurrent layers"));
+  EXPECT_THAT(fault.message, HasSubstr("chain; give 1"));
   Options pretended = trees;
   pretended.synthetic_acceptance = {0.5};
   EXPECT_THAT(resolve_on(DeviceKind::kCpu, pretended).fault().message,
@@ -317,7 +326,8 @@ TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
   EXPECT_EQ(on_gpu->runner.limits.max_draft_rows, 256);
   ModelConfig recurrent = qwen;
   recurrent.recurrent.emplace();
-  Fault fault = resolve_on(recurrent, DeviceKind::kCpu, forced).fault();
+  EXPECT_TRUE(resolve_on(recurrent, DeviceKind::kCpu, forced).ok());
+  Fault fault = resolve_on(recurrent, DeviceKind::kCuda, forced).fault();
   EXPECT_EQ(fault.param, "draft-forced-tokens");
   EXPECT_THAT(fault.message, HasSubstr("--draft-forced-tokens cannot serve"));
   EXPECT_THAT(fault.message, HasSubstr("leave it out"));

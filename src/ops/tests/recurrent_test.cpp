@@ -228,6 +228,40 @@ TEST(Recurrent, ScanCutIntoStepsOnEveryInstructionSet) {
   });
 }
 
+// A slot for each row: it gets the state behind the row, and what comes out stays the same.
+TEST(Recurrent, StatesOfRowsAreThoseOfSteps) {
+  on_every_machine([](Context& ctx, Context&) {
+    constexpr std::int64_t kTokens = 5, kChannels = 83, kTaps = 4;
+    Owned x(DType::kF32, {kTokens, kChannels}), weight(DType::kF32, {kTaps, kChannels});
+    Owned state(DType::kF32, {8, (kTaps - 1) * kChannels}),
+        whole(DType::kF32, {kTokens, kChannels}), rows_out(DType::kF32, {kTokens, kChannels});
+    fill(x, 1, 2.0);
+    fill(weight, 2);
+    Scan scan(kTokens, 2, 4, 20, 24, false, true);
+    const std::int64_t elements = recurrent_state_elements(4, 20, 24);
+    Owned matrix(DType::kF32, {8, elements}), out(DType::kF32, {kTokens, 4, 24}),
+        by_row(DType::kF32, {kTokens, 4, 24});
+    // Two sequences. The rows of the first share slot 1; those of the other have 2, 5 and 4.
+    Batch batch({2, 3}, {0, 0}, {1, 1, 2, 5, 4});
+    causal_conv(ctx, x, weight, {}, true, batch.rows(), state, rows_out);
+    recurrent_scan(ctx, scan.in, batch.rows(), matrix, by_row);
+    for (const auto& [count, slot] : {std::pair{1, 2}, std::pair{2, 5}, std::pair{3, 4}}) {
+      Owned plain_state(DType::kF32, {8, (kTaps - 1) * kChannels}),
+          plain_matrix(DType::kF32, {8, elements});
+      Batch plain({2, count}, {0, 0}, {1, 0});
+      const std::int64_t rows = 2 + count;
+      causal_conv(ctx, x->rows(0, rows), weight, {}, true, plain.rows(), plain_state,
+                  whole->rows(0, rows));
+      recurrent_scan(ctx, scan.rows(0, rows), plain.rows(), plain_matrix, out->rows(0, rows));
+      EXPECT_TRUE(same_bits(whole->rows(0, rows), rows_out->rows(0, rows)));
+      EXPECT_TRUE(same_bits(out->rows(0, rows), by_row->rows(0, rows)));
+      EXPECT_TRUE(same_bits(plain_state->rows(0, 1), state->rows(slot, 1))) << slot;
+      EXPECT_TRUE(same_bits(plain_matrix->rows(0, 1), matrix->rows(slot, 1))) << slot;
+      EXPECT_TRUE(same_bits(plain_matrix->rows(1, 1), matrix->rows(1, 1)));
+    }
+  });
+}
+
 TEST(Recurrent, GatesAndProducts) {
   on_every_machine([](Context& ctx, Context&) {
     for (std::int64_t n : {1, 7, 40}) {

@@ -213,7 +213,12 @@ class Sequence {
     batch.items = {item};
     batch.max_drafts = max_drafts_;
     batch.token_ids = tokens;
-    for (std::size_t g = 0; g < runner_->groups().size(); ++g) {
+    const std::int64_t num_groups = num_page_groups(runner_->groups());
+    // Recurrent layers: the sequence's state, and one behind each draft.
+    if (std::cmp_less(num_groups, runner_->groups().size()))
+      for (std::size_t i = 0; std::cmp_less(i, item.decode ? item.count : 1); ++i)
+        batch.state_slots.push_back(static_cast<std::int32_t>((right_state_ + i) % 8));
+    for (std::int64_t g = 0; g < num_groups; ++g) {
       PageRows& pages = batch.groups.emplace_back();
       pages.pages = pages_;
       pages.offsets = {0, 4};
@@ -237,7 +242,11 @@ class Sequence {
   BatchResult run(const Batch& batch) {
     Pending pending = runner_->launch(batch);
     runner_->sample(pending);
-    return runner_->collect(std::move(pending));
+    BatchResult result = runner_->collect(std::move(pending));
+    // The next step begins behind the last right row.
+    if (!batch.state_slots.empty() && batch.items[0].decode)
+      right_state_ += result.tokens.size() - 1;
+    return result;
   }
 
   static constexpr int kNumPages = 96;
@@ -248,6 +257,7 @@ class Sequence {
   std::unique_ptr<ModelRunner> runner_;
   Tokens known_;
   int max_drafts_ = -1;
+  std::size_t right_state_ = 0;
 };
 
 inline Tokens prompt_of(int size) {

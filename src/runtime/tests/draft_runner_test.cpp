@@ -134,7 +134,8 @@ TEST(DraftRunner, EqualsRecordedDrafts) {
        {"mtp-deepseek-v3", "mtp-deepseek-v32", "mtp-glm-moe-dsa", "eagle3-llama",
         "eagle3-llama-nested-ids", "eagle3-qwen3", "eagle3-speculators-qwen3", "eagle3-gpt-oss",
         "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama", "eagle-llama",
-        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie", "mtp-mimo", "dflash-qwen3"}) {
+        "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie", "mtp-mimo", "mtp-qwen3-next",
+        "dflash-qwen3"}) {
     SCOPED_TRACE(family);
     const fs::path folder = recorded() / "families" / family;
     const Json reference = parse_json_or_throw(text_of(folder / "golden.json"), family);

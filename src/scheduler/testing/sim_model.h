@@ -153,7 +153,7 @@ class Device {
       for (std::int32_t token : init.output)
         slot.history += mix64(static_cast<std::uint64_t>(token));
     }
-    std::size_t next_logit = 0;
+    std::size_t next_logit = 0, next_state = batch.items.size();
     std::int32_t row = 0;
     for (std::size_t i = 0; i < batch.items.size(); ++i) {
       const BatchItem& item = batch.items[i];
@@ -181,9 +181,10 @@ class Device {
           for (int branch = 0; branch < std::max(1, paths_.count); ++branch)
             if (!is_tree || (paths_.branches[k] >> branch & 1) != 0)
               *at(rank, batch, g, i, item.first + (is_tree ? paths_.depths[k] : k), branch) = last;
-      }
-      if (state != nullptr) {
-        state[0] = static_cast<std::uint64_t>(item.first + item.count);
+        if (state == nullptr) continue;
+        // Behind a draft the state is that of the draft.
+        if (item.decode && k > 0) state = &rank.rows.back()[batch.state_slots.at(next_state++) * 2];
+        state[0] = static_cast<std::uint64_t>(item.first + k + 1);
         state[1] = last;
       }
       // A sampled row behind another counts where that one chose its token.

@@ -104,15 +104,15 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
     out.add_chance = 0.5;
     out.abort_chance = 0.1;
   }
-  // Drafts need one step in flight and no states.
-  const bool has_state = options.groups.back().retention == Retention::kState;
-  if (!has_state && random.chance(0.5)) {
+  // Drafts need one step in flight.
+  if (random.chance(0.5)) {
     options.max_drafts = random.between(1, 8);
     options.draft_slots = random.between(0, options.max_drafts);
     if (random.chance(0.3))
       options.max_draft_rows = options.max_running_requests + random.between(0, 20);
     options.max_steps_in_flight = 1;
-    if (random.chance(0.5)) {
+    const bool has_state = options.groups.back().retention == Retention::kState;
+    if (!has_state && random.chance(0.5)) {
       options.draft_branches = random.between(2, 5);
     } else if (random.chance(0.5)) {  // as many as pay
       const double row = random.one_of({0.01, 0.1, 0.5});
