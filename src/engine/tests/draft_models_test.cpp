@@ -108,5 +108,50 @@ TEST(Speculation, HeadsChangeNothing) {
   }
 }
 
+// Blocks beside choices that are sampled, stops, prefixes that are found again, little memory, and
+// requests that leave.
+TEST(Speculation, BlocksComposeWithHowRequestsRun) {
+  const auto recorded =
+      std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+  if (!std::filesystem::exists(recorded)) GTEST_SKIP() << recorded << " is not there";
+  Options options = options_for("qwen3");
+  options.model = recorded / "targets/qwen3-7l";
+  const std::string draft = (recorded / "families/dflash-qwen3").string();
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    Request request = greedy(prompt_of(i % 2, 70 + 15 * i), 60);
+    request.num_choices = 1 + i % 3;
+    request.params.temperature = i % 2 == 0 ? 0.7F : 0.0F;
+    request.params.seed = 11;
+    if (i == 3) request.stop = {"x"};  // see Doubled
+    requests.push_back(std::move(request));
+  }
+  options.max_running_requests = 4;
+  const Outcome plain = outcome_of(options, requests);
+  expect_equal(outcome_of(with_draft(options, "DFLASH", draft), requests), plain);
+  Options fewer = options;
+  fewer.speculative_num_draft_tokens = 3;
+  expect_equal(outcome_of(with_draft(fewer, "DFLASH", draft), requests), plain);
+  fewer.speculative_num_draft_tokens = 6;
+  EXPECT_THROW((void)Engine::create(with_draft(fewer, "DFLASH", draft)), Error);
+  std::vector<Request> longer = greedy_requests(9);
+  for (Request& request : longer) request.max_new_tokens += 60;
+  const Options little = with_little_memory(options);
+  const Outcome pressed = outcome_of(with_draft(little, "DFLASH", draft), longer);
+  expect_equal(pressed, outcome_of(little, longer));
+  EXPECT_GT(pressed.stats.retracted, 0u);
+  auto engine = Engine::create(with_draft(options, "DFLASH", draft));
+  for (int i = 0; i < 10; ++i) {
+    Collector collector;
+    const auto id = engine->submit(greedy(prompt_of(i, 40), 200), collector.sink());
+    ASSERT_TRUE(id.ok());
+    collector.wait_tokens(1 + i);
+    engine->abort(id.value());
+    collector.wait();
+  }
+  const Outcome after = outcome_of(with_draft(options, "DFLASH", draft), requests);
+  expect_equal(after, plain);
+}
+
 }  // namespace
 }  // namespace sluice
