@@ -68,7 +68,7 @@ FORMATS = [
     Row("GGUF: Q8_0, Q4_0 (on a GPU in linear layers)", YES, YES),
     Row("GGUF: Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4", YES, WIDENED),
     Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
-    Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", YES, YES, "quantization"),
+    Row("FP8 (e4m3) in linear layers and experts; any checkpoint by `--quantization fp8`", YES, YES, "quantization"),
     Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", YES, YES),
     Row("Experts in FP8 or integers, stored one by one; MXFP4 (on a GPU: Hopper)", YES, YES),
     Row("Other experts of quantised checkpoints", WIDENED, WIDENED),

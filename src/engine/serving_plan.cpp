@@ -75,8 +75,9 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
-  if (is_dummy && out.compute == DType::kBF16 && how == "auto")
-    out.experts_rounded_to = stored->is_mxfp4() ? ops::Format::kMxFp4 : out.quantization;
+  const bool rounds = how == "fp8" || (!on_cpu && (how == "int8" || how == "int4"));
+  if (out.compute == DType::kBF16 && (rounds || (is_dummy && how == "auto")))
+    out.experts_rounded_to = !rounds && stored->is_mxfp4() ? ops::Format::kMxFp4 : out.quantization;
   // On a CPU --quantization and GGUF blocks have tiles of their own.
   const bool stores_integers =
       stored != nullptr && (stored->is_integers() || stored->is_mxfp4()) && how == "auto";

@@ -31,11 +31,12 @@ def test_models(directory, tmp_path):
     with Server(directory, "--tokenizer-path", TINY, "--dtype", "bfloat16", "--max-total-tokens", "4096", log=tmp_path / "log") as server:
         whole = plan(server)
     # A weight takes one byte or half a byte instead of two, plus scales. Norms, routers and
-    # embeddings are unchanged. Rows of these models that are shorter than 128 are padded.
+    # embeddings are unchanged. Rows of these models that are shorter than 128 are padded: FP8,
+    # whose groups have 128 columns, takes more here.
     for flags, most in ((["--quantization", "int8"], 0.8), (["-q", "int4"], 0.7),
                         (["-q", "int4", "--quantization-group-size", "128"], 0.9),
                         (["--quantization", "int8", "--kv-cache-dtype", "int8"], 0.8), (["--kv-cache-dtype", "float32"], 1.0),
-                        (["--kv-cache-dtype", "fp8_e4m3"], 1.0)):
+                        (["--quantization", "fp8"], 2.5), (["--kv-cache-dtype", "fp8_e4m3"], 1.0)):
         with Server(directory, "--tokenizer-path", TINY, "--dtype", "bfloat16", "--max-total-tokens", "4096", "--chunked-prefill-size", "64", *flags,
                     log=tmp_path / "log") as server:
             now = plan(server)
@@ -55,7 +56,7 @@ def test_models(directory, tmp_path):
             assert server.state()["cached_tokens"] > 0
 
 
-@pytest.mark.parametrize("form", ["int8", "int4"])
+@pytest.mark.parametrize("form", ["int8", "int4", "fp8"])
 def test_chat(form, tmp_path):
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0,
            "max_tokens": 24}

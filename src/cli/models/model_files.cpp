@@ -151,8 +151,21 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     form.expert_bits = 4 + 8.0 / 32;  // groups of 32 with a byte of scale
     form.products = fmt::format("MXFP4 in experts, {} in others", dtype_name(plain));
   }
+  if (numerics.experts_rounded_to) {
+    const ops::Format rounded = *numerics.experts_rounded_to;
+    const double group =
+        rounded == ops::Format::kFp8 ? 128.0 : static_cast<double>(numerics.quantization_group);
+    // A float32 for a group of FP8, 16 bits for one of integers.
+    if (rounded == ops::Format::kFp8)
+      form.expert_bits = 8 + 32.0 / group;
+    else if (rounded != ops::Format::kMxFp4)
+      form.expert_bits = (rounded == ops::Format::kInt8 ? 8 : 4) + 16.0 / group;
+  }
   if (form.linear_bits != form.product_bits)
-    form.products += fmt::format(" in linear layers, {} in others", dtype_name(plain));
+    form.products +=
+        fmt::format(" in linear layers{}, {} in others",
+                    config.moe && form.expert_bits != form.product_bits ? " and experts" : "",
+                    dtype_name(plain));
   return form;
 }
 

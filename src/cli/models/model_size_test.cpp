@@ -121,6 +121,28 @@ TEST(ModelSize, QuantisedMemoryIsWhatTheEnginePlans) {
   }
 }
 
+TEST(ModelSize, ExpertsAreRoundedAsTheEngineRoundsThem) {
+  set_log_level(LogLevel::kError);
+  for (const char* quantization : {"fp8", "int8", "int4"}) {
+    Options options;
+    options.model = kConfigs + "qwen3-30b-a3b";
+    options.json_model_override_args =
+        R"({"num_hidden_layers": 2, "vocab_size": 4096, "num_experts": 16})";
+    options.load_format = "dummy";
+    options.quantization = quantization;
+    options.threads = 1;
+    options.max_total_tokens = 1024;
+    const auto engine = Engine::create(options);
+    const ModelConfig& config = engine->model_config();
+    const WeightForm form =
+        weight_form(resolve_or_throw(options, config, Machine{}), config, options.model);
+    const auto planned = static_cast<double>(form.bytes(model_size(config), false));
+    EXPECT_NEAR(static_cast<double>(engine->memory_plan().weight_bytes) / planned, 1, 0.01)
+        << quantization;
+    EXPECT_LE(form.expert_bits, 9) << quantization;
+  }
+}
+
 TEST(ModelSize, PublishedDimensionsGivePublishedSizes) {
   // Parameters in all, as the models' cards say, in billions.
   for (const auto& [name, billions] :

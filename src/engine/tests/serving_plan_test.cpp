@@ -191,6 +191,29 @@ TEST(ServingPlan, AGpuHoldsIntegersInFragments) {
   }
 }
 
+TEST(ServingPlan, ExpertsAreRoundedWithTheLinearLayers) {
+  constexpr auto none = std::nullopt;
+  using ops::Format;
+  struct Row {
+    const char* how;
+    std::optional<Format> on_cpu, on_gpu;
+  };
+  // Integers of a CPU have tiles of their own.
+  for (const Row& row :
+       {Row{"auto", none, none}, Row{"none", none, none}, Row{"fp8", Format::kFp8, Format::kFp8},
+        Row{"int8", none, Format::kInt8}, Row{"int4", none, Format::kInt4}}) {
+    ModelConfig config = config_of("qwen3-30b-a3b");
+    const Options options = with({{"quantization", row.how}});
+    EXPECT_EQ(resolve_or_throw(options, config, cpu()).numerics().experts_rounded_to, row.on_cpu);
+    EXPECT_EQ(resolve_or_throw(options, config, gpu()).numerics().experts_rounded_to, row.on_gpu);
+    // What a checkpoint stores as e4m3 stays.
+    config.quantization = {.method = "fp8", .block_rows = 128, .block_columns = 128};
+    if (row.how == std::string("fp8")) {
+      EXPECT_EQ(resolve_or_throw(options, config, gpu()).numerics().experts_rounded_to, none);
+    }
+  }
+}
+
 TEST(ServingPlan, LimitsFollowTheDevice) {
   const ModelConfig config = config_of("qwen3-8b");
   const ServingPlan on_cpu = resolve_or_throw({}, config, cpu());

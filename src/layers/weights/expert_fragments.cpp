@@ -75,24 +75,34 @@ std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const
   return boxes;
 }
 
-// Reads numbers and rounds them. Gate and up of an expert come in any order; the later one packs
-// both.
-void ExpertFragments::add_numbers(std::size_t expert, const ops::Weight& w13,
-                                  const ops::Weight& w2) const {
+std::array<std::function<void(const Tensor&)>, 2> round_gate_and_up(const ops::Weight& w13,
+                                                                    std::int64_t expert) {
   struct Pair {
     QuantCodes half[2];
     std::atomic<int> arrived = 0;
   };
   const auto pair = std::make_shared<Pair>();
+  const auto of_half = [&](int half) {
+    return [pair, half, w13, expert](const Tensor& numbers) {
+      pair->half[half] = rounded_codes(w13, numbers);
+      if (pair->arrived.fetch_add(1) == 1)
+        put_gate_and_up(w13, expert, pair->half[0], pair->half[1]);
+    };
+  };
+  return {of_half(0), of_half(1)};
+}
+
+// Reads numbers and rounds them.
+void ExpertFragments::add_numbers(std::size_t expert, const ops::Weight& w13,
+                                  const ops::Weight& w2) const {
   const Weights own = block_.sub("experts", static_cast<int>(shape_.own.experts[expert]));
   const auto at = static_cast<std::int64_t>(expert);
-  for (const int half : {0, 1})
+  const auto halves = round_gate_and_up(w13, at);
+  for (const std::size_t half : {0u, 1u})
     own.read_then(half == 0 ? names_.gate : names_.up, DType::kF32, {shape_.width, shape_.hidden},
-                  {shape_.own.columns}, [pair, half, w13, at](const Tensor& box) {
-                    pair->half[half] = rounded_codes(w13, box);
-                    if (pair->arrived.fetch_add(1) == 1)
-                      put_gate_and_up(w13, at, pair->half[0], pair->half[1]);
-                  });
+                  {shape_.own.columns}, halves[half]);
+  for (const std::string& name : {names_.gate, names_.up, names_.down})
+    block_.loader_->note_rounded(own.path(name));
   own.read_then(names_.down, DType::kF32, {shape_.hidden, shape_.width}, {{}, shape_.own.columns},
                 [w2, at](const Tensor& box) {
                   const QuantCodes codes = rounded_codes(w2, box);

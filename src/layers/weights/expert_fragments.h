@@ -8,6 +8,8 @@
 // without an order of columns. Otherwise they are widened, and the log says why.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +34,10 @@ ops::Weight take_experts(const Weights& block, const FragmentForm& form, std::in
                          std::int64_t rows, std::int64_t columns);
 // That of Numerics::experts_rounded_to, which is set.
 FragmentForm rounded_form(const Numerics& numerics);
+// Takers of the gate rows and the up rows of an expert, [width, hidden] float32 each. Each rounds
+// its rows, on any thread, and the later one packs both.
+std::array<std::function<void(const Tensor&)>, 2> round_gate_and_up(const ops::Weight& w13,
+                                                                    std::int64_t expert);
 
 class ExpertFragments {
  public:

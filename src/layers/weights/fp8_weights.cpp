@@ -96,6 +96,8 @@ std::optional<ops::Weight> Fp8Weights::load() const {
                     {part.part->stored_rows(), all_columns_}, {part.rows, columns_});
     else
       round(w, part, scales);
+  for (const Part& part : parts_)
+    if (part.stored == nullptr) weights_.loader_->note_rounded(weights_.path(part.name));
   return w;
 }
 

@@ -123,12 +123,14 @@ std::optional<ops::Weight> FragmentWeights::load() const {
     image.put();
   }
   for (const Part& part : parts_) {
-    if (weights_.numerics().quantization)
+    if (weights_.numerics().quantization) {
       add_numbers(w, part);
-    else if (part.stored != nullptr)
+      weights_.loader_->note_rounded(weights_.path(part.name));
+    } else if (part.stored != nullptr) {
       add_stored(w, part, form->order);
-    else
+    } else {
       add_blocks(w, part);
+    }
   }
   return w;
 }

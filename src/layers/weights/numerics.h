@@ -29,7 +29,8 @@ struct Numerics {
   // linear layers and experts, too.
   bool int_fragments = false;
   // Experts are rounded to this format and get fragments, in groups of `quantization_group`
-  // (kMxFp4: 32): for random weights of a checkpoint that stores them so.
+  // (kFp8: 128, kMxFp4: 32): with `quantization`, but for the tiles of integers of a CPU; and
+  // random weights of a checkpoint that stores them so.
   std::optional<ops::Format> experts_rounded_to = {};
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a GPU only those of integers in linear layers.

@@ -65,8 +65,7 @@ void StackedExperts::take(const FragmentForm& form, ops::Weight& w13, ops::Weigh
 
 bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
   const Numerics& numerics = block_.numerics();
-  if (numerics.experts_rounded_to == ops::Format::kMxFp4 && names_.interleaved)
-    return round(w13, w2);
+  if (numerics.experts_rounded_to) return round(w13, w2);
   if (numerics.gemm() != DType::kBF16 || numerics.quantization || !numerics.int_fragments)
     return false;
   const WeightSource& source = block_.loader_->source_;
@@ -130,6 +129,8 @@ bool StackedExperts::round(ops::Weight& w13, ops::Weight& w2) const {
     return false;
   }
   take(rounded_form(block_.numerics()), w13, w2);
+  for (const std::string& name : {names_.gate_up, names_.down})
+    block_.loader_->note_rounded(block_.path(name));
   const auto add = [&](const std::string& name, std::int64_t e, std::int64_t rows,
                        std::int64_t columns, AxisRange own_rows, AxisRange own_columns,
                        std::function<void(const Tensor&)> use) {
@@ -150,8 +151,15 @@ bool StackedExperts::round(ops::Weight& w13, ops::Weight& w2) const {
   };
   for (std::int64_t i = 0; i < shape_.num_own(); ++i) {
     const std::int64_t e = shape_.own.experts[static_cast<std::size_t>(i)];
-    add(names_.gate_up, e, 2 * shape_.width, shape_.hidden, gate_up_rows().front(), {},
-        [w13, i](const Tensor& box) { put_gate_and_up(w13, i, rounded_codes(w13, box), true); });
+    if (names_.interleaved) {
+      add(names_.gate_up, e, 2 * shape_.width, shape_.hidden, gate_up_rows().front(), {},
+          [w13, i](const Tensor& box) { put_gate_and_up(w13, i, rounded_codes(w13, box), true); });
+    } else {
+      const auto halves = round_gate_and_up(w13, i);
+      for (const std::size_t half : {0u, 1u})
+        add(names_.gate_up, e, 2 * shape_.width, shape_.hidden, gate_up_rows()[half], {},
+            halves[half]);
+    }
     add(names_.down, e, shape_.hidden, shape_.width, {0, shape_.hidden}, shape_.own.columns,
         [w2, i](const Tensor& box) { put_down(w2, i, rounded_codes(w2, box)); });
   }

@@ -1,5 +1,5 @@
 // Experts of a MoE layer in fragments (kernels/types/int_fragments.h) that a checkpoint stores as
-// two stacks, as MXFP4 of gpt-oss; or random ones, rounded to MXFP4.
+// two stacks, as MXFP4 of gpt-oss; or numbers that are rounded while they are loaded.
 //
 //   if (StackedExperts(block, names, shape).load(w13, w2)) ...
 //

@@ -38,10 +38,10 @@ class StackedExpertsTest : public ::testing::Test {
         folder_.path(), {.quantization = QuantizationConfig{.method = "mxfp4"}}));
   }
   bool load(bool interleaved, AxisRange columns, const Numerics& numerics = kKept,
-            std::vector<std::int64_t> experts = {0, 1, 2}) {
+            std::vector<std::int64_t> experts = {0, 1, 2}, bool transposed = false) {
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Weights root = loader.root();
-    if (!StackedExperts(root, {"gate_up_blocks", "down_blocks", interleaved},
+    if (!StackedExperts(root, {"gate_up_blocks", "down_blocks", interleaved, transposed},
                         {kExperts, kHidden, kWidth, {std::move(experts), columns}})
              .load(w13_, w2_))
       return false;
@@ -133,6 +133,30 @@ TEST_F(StackedExpertsTest, RandomWeightsAreRounded) {
     for (std::int64_t k = 0; k < kHidden; ++k)
       ASSERT_NEAR(value(w13_, 1, ops::up_row_of_fragments(n), k),
                   both[static_cast<std::size_t>((2 * n + 1) * kHidden + k)], 0.12f / 4);
+}
+
+// Gate rows before up rows, in a rank's share of the columns, stored either way round.
+TEST_F(StackedExpertsTest, GateRowsBeforeUpRowsAreRounded) {
+  source_.emplace(WeightSource::dummy(1, 0.02));
+  Numerics numerics = kKept;
+  numerics.experts_rounded_to = ops::Format::kMxFp4;
+  const AxisRange share{32, 32};
+  for (const bool transposed : {false, true}) {
+    ASSERT_TRUE(load(false, share, numerics, {0, 1, 2}, transposed));
+    const std::vector<float> both = transposed ? widened("gate_up_blocks", 1, kHidden, 2 * kWidth)
+                                               : widened("gate_up_blocks", 1, 2 * kWidth, kHidden);
+    const auto number = [&](std::int64_t row, std::int64_t column) {
+      return both[static_cast<std::size_t>(transposed ? column * 2 * kWidth + row
+                                                      : row * kHidden + column)];
+    };
+    for (std::int64_t n = 0; n < share.count; ++n)
+      for (std::int64_t k = 0; k < kHidden; ++k) {
+        ASSERT_NEAR(value(w13_, 1, ops::gate_row_of_fragments(n), k), number(share.begin + n, k),
+                    0.12f / 4);
+        ASSERT_NEAR(value(w13_, 1, ops::up_row_of_fragments(n), k),
+                    number(kWidth + share.begin + n, k), 0.12f / 4);
+      }
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -48,6 +49,20 @@ std::string list_names(const std::vector<std::string>& names) {
       "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
   return text;
+}
+
+// "model.layers.*.mlp.gate.weight".
+std::string without_numbers(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool is_digit = c >= '0' && c <= '9';
+    const bool in_number = !out.empty() && out.back() == '*';
+    if (is_digit && (in_number || out.ends_with('.')))
+      out += in_number ? "" : "*";
+    else
+      out += c;
+  }
+  return out;
 }
 
 }  // namespace
@@ -155,6 +170,26 @@ std::vector<MatrixForm> WeightLoader::forms() const {
   return forms;
 }
 
+void WeightLoader::log_rounded() const {
+  std::vector<std::string> others;
+  std::unordered_set<std::string_view> seen;
+  for (const WeightTask& task : tasks_)
+    if (task.shape.size() > 1 && !rounded_.contains(task.name) && seen.insert(task.name).second)
+      others.push_back(without_numbers(task.name));
+  const std::size_t num_others = others.size();
+  std::ranges::sort(others);
+  others.erase(std::unique(others.begin(), others.end()), others.end());
+  std::string text =
+      fmt::format("--quantization: {} matrices are rounded when they are read", rounded_.size());
+  if (num_others > 0) text += fmt::format("; {} are not: {}", num_others, list_names(others));
+  for (const auto& [names, reason] : widened_)
+    text += fmt::format("; {}: {}", fmt::join(names, ", "), reason);
+  if (widened_.empty())
+    log_info("{}", text);
+  else
+    log_warning("{}", text);
+}
+
 std::vector<std::string> WeightLoader::finish(
     const std::function<bool(std::string_view)>& is_known_extra) {
   require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}",
@@ -171,6 +206,8 @@ std::vector<std::string> WeightLoader::finish(
     else
       log_warning("{}", text);
   }
+
+  if (numerics_.quantization && ranks_.rank == 0) log_rounded();
 
   // Tensors differ in size by orders of magnitude, so workers take them one by one instead of in
   // equal ranges.

@@ -220,9 +220,14 @@ void Weights::take(ops::Weight& w, std::int64_t count) const {
                          count > 1 ? Spread::kInterleaved : Spread::kByShare);
 }
 
+void Weights::note_rounded(const ops::Weight& w, std::string_view name) const {
+  if (numerics().quantization == w.format) loader_->note_rounded(path(name));
+}
+
 void Weights::fill_transposed(const ops::Weight& w, std::int64_t index, std::int64_t first,
                               std::string_view name, std::vector<std::int64_t> shape,
                               std::vector<AxisRange> ranges) const {
+  note_rounded(w, name);
   const std::size_t row_axis = shape.size() - 1;
   ranges.resize(shape.size());
   AxisRange rows = ranges[row_axis];
@@ -260,6 +265,7 @@ void Weights::fill(const ops::Weight& w, std::int64_t index, std::int64_t first,
   ranges.resize(shape.size());
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
+  note_rounded(w, name);
   if (w.is_row_major())
     return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape),
                 std::move(ranges));

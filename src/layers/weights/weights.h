@@ -211,6 +211,7 @@ class Weights {
   friend class Fp8Weights;
   friend class FragmentWeights;
   void add(WeightTask task) const;
+  void note_rounded(const ops::Weight& w, std::string_view name) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                  std::int64_t columns, AxisRange rows, AxisRange column_range) const;
@@ -289,6 +290,9 @@ class WeightLoader {
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
   // Matrices whose names begin so are widened, which finish() says.
   void note_widened(std::vector<std::string> names, std::string reason);
+  // A matrix is rounded while it is read (Numerics::quantization), which finish() says.
+  void note_rounded(std::string name) { rounded_.insert(std::move(name)); }
+  void log_rounded() const;
   // Memory on the nodes of the workers that multiply with the tensor.
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread);
 
@@ -311,6 +315,7 @@ class WeightLoader {
   std::vector<std::string> missing_;
   // Beginnings of the names of quantised matrices that are widened, with the reason.
   std::vector<std::pair<std::vector<std::string>, std::string>> widened_;
+  std::set<std::string, std::less<>> rounded_;
   bool only_plans_ = false;
   std::vector<std::pair<std::string, std::string>> renames_;
   std::set<std::string, std::less<>> used_;

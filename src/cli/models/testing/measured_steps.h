@@ -88,6 +88,7 @@ inline std::vector<MeasuredStep> measured_steps(const std::string& root, const s
     options.enable_expert_parallel = options.enable_dp_attention = false;
     step.types = stored_types_of(resolve_or_throw(options, step.config, imagined_gpu()),
                                  step.config, directory);
+    step.types.expert_bits = row.value("expert_bits", step.types.expert_bits);
     step.batch = row.at("batch_size").get<int>();
     step.input = row.at("input_len").get<int>();
     step.output = row.at("output_len").get<int>();
