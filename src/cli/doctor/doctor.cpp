@@ -39,7 +39,7 @@ void print_kernels(const KernelCheck& check, const std::string& shapes) {
       "\nkernels against plain loops in float64, shapes of {}: the largest difference, and as a "
       "share of what is allowed\n",
       shapes);
-  fmt::print("  {:<5} {:<24}{:>6}", "", "operation", "cases");
+  fmt::print("  {:<5} {:<31}{:>6}", "", "operation", "cases");
   for (const std::string& column : columns) fmt::print("{:>22}", column);
   fmt::print("\n");
   std::vector<std::string> ops;
@@ -58,7 +58,7 @@ void print_kernels(const KernelCheck& check, const std::string& shapes) {
                                          : fmt::format("{:.1e} ({:.0f} %)", r.worst_difference,
                                                        100 * r.worst_share));
     }
-    fmt::print("  {:<5} {:<24}{:>6}{}\n", failed > 0 ? "BAD" : "ok", op, cases, cells);
+    fmt::print("  {:<5} {:<31}{:>6}{}\n", failed > 0 ? "BAD" : "ok", op, cases, cells);
   }
   for (const KernelResult& r : check.results())
     if (r.failed > 0) fmt::print("  {} on {}: {}\n", r.op, r.column, r.first_failure);

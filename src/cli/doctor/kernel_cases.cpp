@@ -342,11 +342,15 @@ const std::vector<KernelFamily>& kernel_families() {
                                                      {"rotation", check_rotation},
                                                      {"gates", check_gates},
                                                      {"products", check_products},
+                                                     {"stored products", check_stored_products},
                                                      {"attention", check_attention_kernels},
                                                      {"latents", check_latent_kernels},
                                                      {"indexer", check_indexer},
+                                                     {"recurrent", check_recurrent_kernels},
                                                      {"router", check_router},
-                                                     {"experts", check_experts}};
+                                                     {"experts", check_experts},
+                                                     {"stored experts", check_stored_experts},
+                                                     {"masks", check_masks}};
   return families;
 }
 

@@ -24,5 +24,9 @@ ModelConfig usual_shapes();
 void check_attention_kernels(KernelCheck& check, const ModelConfig& config);
 void check_latent_kernels(KernelCheck& check, const ModelConfig& config);
 void check_indexer(KernelCheck& check, const ModelConfig& config);
+void check_stored_products(KernelCheck& check, const ModelConfig& config);
+void check_stored_experts(KernelCheck& check, const ModelConfig& config);
+void check_recurrent_kernels(KernelCheck& check, const ModelConfig& config);
+void check_masks(KernelCheck& check, const ModelConfig& config);
 
 }  // namespace sluice

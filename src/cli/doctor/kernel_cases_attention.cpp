@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "cli/doctor/kernel_cases.h"
+#include "kernels/types/fp8.h"
 #include "ops/attention.h"
 #include "ops/indexer.h"
 #include "ops/kv.h"
@@ -89,14 +92,22 @@ void check_heads(KernelCheck& check, const ModelConfig& config, int window) {
   q.fill(11, 2);
   k.fill(12);
   v.fill(13);
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  // Numbers that every type of plane holds.
+  static const std::array<float, 256> e4m3 = ops::e4m3_values();
+  for (Sample* each : {&k, &v}) {
+    std::vector<double> numbers;
+    for (std::int64_t i = 0; i < each->size(); ++i)
+      numbers.push_back(e4m3[ops::to_e4m3(static_cast<float>(each->at(i)))]);
+    each->set([&](std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; });
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
     Expected expected;
     for (std::int64_t s = 0; s < Pages::kSeqs; ++s)
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t head = h / (heads / kv), keys = Pages::kLengths[s];
         attend(
             window > 0 ? std::max<std::int64_t>(0, keys - window) : 0, keys, d, dv, scale,
-            dtype == DType::kBF16,
+            dtype != DType::kF32,
             [&](std::int64_t p, std::int64_t i) {
               return q.at((s * heads + h) * d + i) * k.at((Pages::token(s, p) * kv + head) * d + i);
             },
@@ -118,8 +129,8 @@ void check_heads(KernelCheck& check, const ModelConfig& config, int window) {
     const std::string shape =
         fmt::format("{} heads of {}, {} of keys, {}{}", heads, d, kv, dtype_name(dtype),
                     window > 0 ? fmt::format(", window {}", window) : "");
-    check.compare("paged_attention", shape, out, expected,
-                  [&](Context& ctx) { run(ctx, k_plane(ctx), v_plane(ctx)); });
+    check.compare(dtype == DType::kF8E4M3 ? "paged_attention FP8" : "paged_attention", shape, out,
+                  expected, [&](Context& ctx) { run(ctx, k_plane(ctx), v_plane(ctx)); });
     if (panels)
       check.compare("paged_attention panels", shape, out, expected, [&](Context& ctx) {
         run(ctx, {k_plane(ctx), ops::PlaneForm::kKeyPanels, kv},
@@ -128,11 +139,78 @@ void check_heads(KernelCheck& check, const ModelConfig& config, int window) {
   }
 }
 
+// A tree of drafts behind 70 tokens: a token, two drafts of the next place, and one behind each.
+// The second path has a tail page of its own (docs/decisions/075-trees-of-drafts.md).
+void check_tree(KernelCheck& check, const ModelConfig& config) {
+  constexpr std::int64_t kKnown = 70, kNodes = 5, kTokens = kKnown + kNodes, kPages = 4;
+  constexpr std::int64_t kParents[kNodes] = {-1, 0, 0, 1, 2}, kDepths[kNodes] = {0, 1, 1, 2, 2},
+                         kPaths[kNodes] = {0, 0, 1, 0, 1};
+  constexpr std::int64_t kTable[2][2] = {{2, 0}, {2, 3}}, kTail = kKnown / kPageSize * kPageSize;
+  const std::int64_t heads = config.num_heads, kv = config.num_kv_heads, d = config.head_dim,
+                     dv = config.value_dim();
+  const auto slot = [&](std::int64_t path, std::int64_t position) {
+    return kTable[path][position / kPageSize] * kPageSize + position % kPageSize;
+  };
+  Sample table(check, DType::kI32, {2, 2}), seq(check, DType::kI32, {kNodes}),
+      position(check, DType::kI32, {kNodes}), slots(check, DType::kI64, {kTokens});
+  // What both paths see beyond the first page: known tokens and the first node.
+  constexpr std::int64_t kMoved = kKnown + 1 - kTail;
+  Sample from(check, DType::kI64, {kMoved}), to(check, DType::kI64, {kMoved});
+  table.set([&](std::int64_t i) { return static_cast<double>(kTable[i / 2][i % 2]); });
+  seq.set([&](std::int64_t i) { return static_cast<double>(kPaths[i]); });
+  position.set([&](std::int64_t i) { return static_cast<double>(kKnown + kDepths[i]); });
+  slots.set([&](std::int64_t i) {
+    const std::int64_t node = i - kKnown;
+    return static_cast<double>(node < 0 ? slot(0, i) : slot(kPaths[node], kKnown + kDepths[node]));
+  });
+  from.set([&](std::int64_t i) { return static_cast<double>(slot(0, kTail + i)); });
+  to.set([&](std::int64_t i) { return static_cast<double>(slot(1, kTail + i)); });
+  const float scale = 1 / std::sqrt(static_cast<float>(d));
+  Sample q(check, DType::kF32, {kNodes, heads, d}), out(check, DType::kF32, {kNodes, heads, dv});
+  Sample k(check, DType::kF32, {kTokens, kv * d}), v(check, DType::kF32, {kTokens, kv * dv});
+  q.fill(17, 2);
+  k.fill(18);
+  v.fill(19);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Expected expected;
+    for (std::int64_t node = 0; node < kNodes; ++node) {
+      std::vector<std::int64_t> seen(kKnown);
+      std::iota(seen.begin(), seen.end(), 0);
+      for (std::int64_t at = node; at >= 0; at = kParents[at]) seen.push_back(kKnown + at);
+      std::sort(seen.begin(), seen.end());
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const std::int64_t head = h / (heads / kv);
+        const auto token = [&](std::int64_t p) { return seen[static_cast<std::size_t>(p)]; };
+        attend(
+            0, std::ssize(seen), d, dv, scale, dtype == DType::kBF16,
+            [&](std::int64_t p, std::int64_t i) {
+              return q.at((node * heads + h) * d + i) * k.at((token(p) * kv + head) * d + i);
+            },
+            [&](std::int64_t p, std::int64_t i) { return v.at((token(p) * kv + head) * dv + i); },
+            expected);
+      }
+    }
+    Sample k_plane(check, dtype, {kPages * kPageSize, kv * d}),
+        v_plane(check, dtype, {kPages * kPageSize, kv * dv});
+    check.compare("tree attention", fmt::format("{} heads of {}, {}", heads, d, dtype_name(dtype)),
+                  out, expected, [&](Context& ctx) {
+                    const ops::KvPlane planes[] = {k_plane(ctx), v_plane(ctx)};
+                    ops::kv_write(ctx, k(ctx), slots(ctx), planes[0]);
+                    ops::kv_write(ctx, v(ctx), slots(ctx), planes[1]);
+                    ops::kv_move(ctx, planes, from(ctx), to(ctx));
+                    ops::paged_attention(ctx, q(ctx), planes[0], planes[1], kv,
+                                         {table(ctx), seq(ctx), position(ctx)}, {.scale = scale},
+                                         out(ctx));
+                  });
+  }
+}
+
 }  // namespace
 
 void check_attention_kernels(KernelCheck& check, const ModelConfig& config) {
   if (config.mla) return;
   check_heads(check, config, 0);
+  check_tree(check, config);
   for (const LayerConfig& layer : config.layers)
     if (layer.window > 0) return check_heads(check, config, layer.window);
 }

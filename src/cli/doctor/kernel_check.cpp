@@ -64,6 +64,9 @@ void Sample::set(const std::function<double(std::int64_t)>& value_of_element) {
       case DType::kI64:
         host_.ptr<std::int64_t>()[i] = static_cast<std::int64_t>(x);
         break;
+      case DType::kU8:
+        host_.ptr<std::uint8_t>()[i] = static_cast<std::uint8_t>(x);
+        break;
       default:
         host_.ptr<float>()[i] = static_cast<float>(x);
     }

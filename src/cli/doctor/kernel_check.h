@@ -88,6 +88,7 @@ class KernelCheck {
 
   bool on_gpu() const { return device_.kind != DeviceKind::kCpu; }
   Device device() const { return device_; }
+  const Context& context() const { return columns_.front().ctx; }
   const Stream& stream() const { return stream_; }
   const std::vector<KernelResult>& results() const { return results_; }
   std::vector<std::string> columns() const;

@@ -89,14 +89,44 @@ TEST(KernelCases, AllFamiliesPassOnThisMachine) {
   config.indexer = IndexerConfig{.num_heads = 4, .head_dim = 32, .topk = 64};
   check_latent_kernels(check, config);
   check_indexer(check, config);
+  for (const RecurrentKind kind : {RecurrentKind::kGatedDelta, RecurrentKind::kKeyDelta,
+                                   RecurrentKind::kMamba2, RecurrentKind::kShortConv}) {
+    config.recurrent = RecurrentConfig{.kind = kind,
+                                       .conv_kernel = 4,
+                                       .num_key_heads = 2,
+                                       .num_value_heads = 4,
+                                       .key_head_dim = 24,
+                                       .value_head_dim = 40};
+    check_recurrent_kernels(check, config);
+  }
   std::vector<std::string> ops;
   for (const KernelResult& r : check.results()) {
     EXPECT_EQ(r.failed, 0) << r.op << " on " << r.column << ": " << r.first_failure;
     EXPECT_GT(r.cases, 0);
     ops.push_back(r.op);
   }
-  for (const char* op : {"rms_norm", "rope", "act_and_mul", "linear int4", "paged_attention panels",
-                         "mla_sparse_attention", "index_topk", "route", "fused_experts tiles"})
+  for (const char* op : {"rms_norm",
+                         "rope",
+                         "act_and_mul",
+                         "linear int4",
+                         "paged_attention panels",
+                         "mla_sparse_attention",
+                         "index_topk",
+                         "route",
+                         "fused_experts tiles",
+                         "linear FP8",
+                         "linear FP8 rows",
+                         "linear int8 groups",
+                         "linear int4 groups",
+                         "linear int4 with zeros",
+                         "linear MXFP4 groups",
+                         "fused_experts FP8",
+                         "fused_experts MXFP4 groups",
+                         "paged_attention FP8",
+                         "tree attention",
+                         "causal_conv",
+                         "recurrent_scan",
+                         "mask_logits"})
     EXPECT_NE(std::find(ops.begin(), ops.end(), op), ops.end()) << op;
 }
 

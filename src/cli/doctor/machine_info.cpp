@@ -103,7 +103,7 @@ constexpr Library kLibraries[] = {
      {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"},
      "large products on a GPU",
      true},
-    {"NCCL", {"libnccl.so.2", nullptr}, "several GPUs, which this version does not use", true},
+    {"NCCL", {"libnccl.so.2", nullptr}, "large sums over several GPUs", true},
 };
 
 MachineFact library(const Library& wanted) {
