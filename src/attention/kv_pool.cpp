@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/types/latent_rows.h"
 
 namespace sluice {
 namespace {
@@ -46,6 +47,14 @@ PlaneSpec index_key_plane(DType dtype, std::int64_t dim) {
           .row_elements = dim + (scaled ? ops::kKeyScaleBytes : 0),
           .layers = {},
           .heads_as = scaled ? ops::PlaneForm::kScaledPages : ops::PlaneForm::kKeyPanels};
+}
+
+PlaneSpec latent_plane(DType dtype, std::int64_t latent, std::int64_t rope) {
+  const bool in_bytes = dtype_size(dtype) == 1;
+  return {.name = "latent",
+          .dtype = dtype,
+          .row_elements = in_bytes ? ops::LatentRow{latent, rope}.bytes() : latent + rope,
+          .layers = {}};
 }
 
 std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups) {

@@ -35,6 +35,10 @@ struct PlaneSpec {
 // (kernels/types/kv_plane.h).
 PlaneSpec index_key_plane(DType dtype, std::int64_t dim);
 
+// Latents and rotated keys (MLA): float32, bfloat16, or in 8 bits float8_e4m3fn or int8
+// (kernels/types/latent_rows.h).
+PlaneSpec latent_plane(DType dtype, std::int64_t latent, std::int64_t rope);
+
 // A page group and the planes of its layers. The memory plan sets num_pages.
 struct PageGroupSpec : PageGroup {
   std::vector<PlaneSpec> planes;

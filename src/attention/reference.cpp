@@ -140,10 +140,7 @@ class OpsBackend final : public AttentionBackend {
     Context ctx = own(given);
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
-    const std::int64_t latent = args.latent.dim(1);
-    ops::kv_write(ctx, args.latent, group.out_cache_loc, planes.latent.slice(1, 0, latent));
-    ops::kv_write(ctx, args.k_rope, group.out_cache_loc,
-                  planes.latent.slice(1, latent, args.k_rope.dim(1)));
+    ops::write_latents(ctx, args.latent, args.k_rope, group.out_cache_loc, planes.latent);
     if (group.branch_from.defined()) write_branches(ctx, group, {planes.latent_plane});
     const ops::PagedRows rows = rows_of(fb, group);
     if (!fb.query_rows.all()) {
@@ -242,7 +239,7 @@ class OpsBackend final : public AttentionBackend {
           .sparse_model = shape_.index_topk > 0,
           .captured = false,
           .deterministic = options_.deterministic || ctx.deterministic,
-          .kv_quantized = false,
+          .kv_quantized = dtype_size(shape_.kv_dtype) == 1,
           .chunked_prefix_enabled = options_.chunked_prefix,
           .sum_prefix = std::accumulate(prefix_lens.begin(), prefix_lens.end(), std::int64_t{0}),
           .sum_seq = std::accumulate(seq_lens.begin(), seq_lens.end(), std::int64_t{0}),
@@ -341,7 +338,7 @@ class OpsBackend final : public AttentionBackend {
     const std::int64_t heads = q.dim(1), nope = w.w_uk.dim(1), latent = w.w_uk.dim(2),
                        rope = q.dim(2) - nope;
     const Tensor rows = ctx.arena->take(DType::kF32, {num_keys, latent + rope});
-    ops::kv_gather(ctx, planes.latent, to_device(ctx, view_of(pass.slots)), rows);
+    ops::gather_latents(ctx, planes.latent, to_device(ctx, view_of(pass.slots)), latent, rows);
     const Tensor k = ctx.arena->take(DType::kF32, {num_keys, heads, nope + rope});
     const Tensor v = ctx.arena->take(DType::kF32, {num_keys, heads, args.out.dim(2)});
     const Tensor c = for_each_head(as_gemm_input(ctx, rows.slice(1, 0, latent)), heads);

@@ -207,14 +207,15 @@ std::vector<OptionRow> model_option_rows() {
        .help =
            "Type of the KV cache: auto is that of the computation; fp8_e4m3 (also: fp8; scales of "
            "the checkpoint, or 1) and, on a CPU, int8 (a scale for each token and head) halve "
-           "bfloat16's memory, for models with keys of heads.",
+           "bfloat16's memory. Latents (MLA) have a scale for 128 numbers, on a CPU.",
        .set = set_kv_cache_dtype,
        .get = field<&Options::kv_cache_dtype>},
       {.name = "index-cache-dtype",
        .group = kModel,
        .allowed = "auto, bf16, fp8",
        .help = "Type of the index keys of sparse attention (DeepSeek-V3.2, GLM-5): auto is that of "
-               "the KV cache; fp8 (e4m3 and a scale for each token) halves bfloat16's memory and "
+               "the KV cache, or of the computation where that has 8 bits; fp8 (e4m3 and a scale "
+               "for each token) halves bfloat16's memory and "
                "what a step reads of it.",
        .set = set_index_cache_dtype,
        .get = field<&Options::index_cache_dtype>},

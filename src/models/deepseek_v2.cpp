@@ -46,7 +46,6 @@ class DeepseekV2 final : public Model, private DraftModel {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     index_dtype_ = root.numerics().index();
-    check(kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3, "a cache of latents in 8 bits");
     rotary_.place(root);
     ends_ = EmbeddingAndHead::load(root, config, {}, {}, own_);
     const MlaOptions mla{.expandable = options.mla_expandable,
@@ -102,9 +101,8 @@ class DeepseekV2 final : public Model, private DraftModel {
 
   const EmbeddingAndHead* ends() const override { return &ends_; }
   std::vector<PageGroupSpec> kv_groups() const override {
-    const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
-    PlaneSpec latent{
-        .name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
+    PlaneSpec latent =
+        latent_plane(kv_dtype_, config_.mla->kv_lora_rank, config_.mla->qk_rope_head_dim);
     PlaneSpec index_k =
         index_key_plane(index_dtype_, config_.indexer ? config_.indexer->head_dim : 0);
     const auto add = [&](const DecoderLayer& layer) {

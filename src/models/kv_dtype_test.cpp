@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "kernels/types/latent_rows.h"
 #include "models/testing/driver.h"
 #include "models/testing/golden_support.h"
 
@@ -92,6 +93,14 @@ TEST_P(KvDtype, TheCacheTakesTheMemoryOfItsType) {
   const ModelConfig& config = driver.config();
   std::int64_t bytes = 0;
   for (const PageGroupSpec& group : driver.model().kv_groups()) bytes += group.bytes_per_page();
+  if (config.mla) {
+    const ops::LatentRow row{config.mla->kv_lora_rank, config.mla->qk_rope_head_dim};
+    const std::int64_t index =
+        config.indexer ? config.indexer->head_dim * dtype_size(options().numerics.gemm()) : 0;
+    EXPECT_GE(bytes, config.num_layers * row.bytes() * kPageSize);
+    EXPECT_LE(bytes, config.num_layers * (row.bytes() + index) * kPageSize);
+    return;
+  }
   const std::int64_t head = GetParam().kv == DType::kI8
                                 ? config.head_dim + 4
                                 : config.head_dim * dtype_size(GetParam().kv);
@@ -107,6 +116,12 @@ INSTANTIATE_TEST_SUITE_P(Models, KvDtype,
                                            Case{"qwen3", DType::kBF16, DType::kF8E4M3},
                                            Case{"mistral-swa", DType::kF32, DType::kF8E4M3},
                                            Case{"qwen3-moe", DType::kBF16, DType::kF8E4M3},
+                                           Case{"deepseek-v2-lite", DType::kBF16, DType::kI8},
+                                           Case{"deepseek-v3", DType::kF32, DType::kI8},
+                                           Case{"deepseek-v32", DType::kBF16, DType::kI8},
+                                           Case{"deepseek-v2-lite", DType::kF32, DType::kF8E4M3},
+                                           Case{"deepseek-v3", DType::kBF16, DType::kF8E4M3},
+                                           Case{"glm-moe-dsa", DType::kBF16, DType::kF8E4M3},
                                            Case{"llama-plain", DType::kF32, DType::kBF16},
                                            Case{"qwen3", DType::kBF16, DType::kF32}));
 

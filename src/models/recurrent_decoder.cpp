@@ -68,8 +68,6 @@ class RecurrentDecoder final : public Model {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     num_ranks_ = root.tp_size();
-    check(!config.mla || (kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3),
-          "a cache of latents in 8 bits");
     const bool attends = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](auto& l) { return !l.recurrent; });
     if (attends && !(config.mla && !config.mla->rotates)) {
@@ -217,10 +215,9 @@ std::vector<PageGroupSpec> recurrent_page_groups(const ModelConfig& config, int 
   if (!config.mla) {
     groups = gqa_page_groups(config, num_ranks, dtype);
   } else if (!attending.empty()) {
-    const std::int64_t row = config.mla->kv_lora_rank + config.mla->qk_rope_head_dim;
-    groups.push_back(
-        {{.name = "full", .retention = Retention::kFull, .span = 0},
-         {{.name = "latent", .dtype = dtype, .row_elements = row, .layers = attending}}});
+    PlaneSpec latent = latent_plane(dtype, config.mla->kv_lora_rank, config.mla->qk_rope_head_dim);
+    latent.layers = attending;
+    groups.push_back({{.name = "full", .retention = Retention::kFull, .span = 0}, {latent}});
   }
   if (recurrent.empty()) return groups;
   const RecurrentConfig& r = *config.recurrent;

@@ -1,7 +1,9 @@
 #include "ops/attention.h"
 
+#include "kernels/cpu/attention/kv_latents.h"
 #include "ops/arguments.h"
 #include "ops/dispatch.h"
+#include "ops/kv.h"
 #include "ops/mla.h"
 
 namespace sluice::ops {
@@ -32,17 +34,29 @@ void check_limits(const char* what, float scale, std::int64_t value_dim) {
         kMaxValueDim);
 }
 
+bool are_codes(const Tensor& plane) {
+  return dtype_size(plane.dtype) == 1;
+}
+
+void expect_latents(const Context& ctx, const char* what, const Tensor& plane, std::int64_t latent,
+                    std::int64_t rope) {
+  if (!are_codes(plane)) return expect(ctx, what, plane, {-1, latent + rope}, kPlane);
+  check(ctx.device.kind == DeviceKind::kCpu, "{}: latents in 8 bits are the CPU's", what);
+  expect_dense(ctx, what, plane, {-1, LatentRow{latent, rope}.bytes()},
+               {DType::kI8, DType::kF8E4M3});
+}
+
 void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                 const Tensor& plane, const PagedRows& rows, float scale, const Tensor& out) {
   expect(ctx, "mla_attention q_latent", q_latent, {-1, -1, -1}, kFloat);
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   expect(ctx, "mla_attention q_rope", q_rope, {tokens, heads, -1}, kFloat);
-  expect(ctx, "mla_attention latent_plane", plane, {-1, latent + q_rope.dim(2)}, kPlane);
+  expect_latents(ctx, "mla_attention latent_plane", plane, latent, q_rope.dim(2));
   expect(ctx, "mla_attention out", out, {tokens, heads, latent}, kFloat);
   expect_paged(ctx, "mla_attention rows", rows, tokens);
   check_limits("mla_attention", scale, latent);
-  check(plane.dim(1) <= kMaxKeyDim, "mla_attention: rows of {} elements, at most {}", plane.dim(1),
-        kMaxKeyDim);
+  check(latent + q_rope.dim(2) <= kMaxKeyDim, "mla_attention: rows of {} elements, at most {}",
+        latent + q_rope.dim(2), kMaxKeyDim);
 }
 
 void expect_attention(const Context& ctx, const Tensor& q, const KvPlane& k_plane,
@@ -109,6 +123,30 @@ void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tens
   expect_write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
   on_device<cpu::write_and_attend, write_and_attend_rows<cuda::kv_write, cuda::paged_attention>>(
       ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
+}
+
+void write_latents(Context& ctx, const Tensor& latent, const Tensor& rope, const Tensor& slots,
+                   const Tensor& latent_plane) {
+  if (!are_codes(latent_plane)) {
+    const std::int64_t n = latent.dim(1);
+    kv_write(ctx, latent, slots, latent_plane.slice(1, 0, n));
+    kv_write(ctx, rope, slots, latent_plane.slice(1, n, rope.dim(1)));
+    return;
+  }
+  expect(ctx, "write_latents latent", latent, {-1, -1}, kFloat);
+  expect(ctx, "write_latents rope", rope, {latent.dim(0), -1}, kFloat);
+  expect(ctx, "write_latents slots", slots, {latent.dim(0)}, kSlot);
+  expect_latents(ctx, "write_latents plane", latent_plane, latent.dim(1), rope.dim(1));
+  if (runs(ctx)) cpu::write_latent_codes(ctx, latent, rope, slots, latent_plane);
+}
+
+void gather_latents(Context& ctx, const Tensor& latent_plane, const Tensor& slots,
+                    std::int64_t latent, const Tensor& out) {
+  if (!are_codes(latent_plane)) return kv_gather(ctx, latent_plane, slots, out);
+  expect(ctx, "gather_latents slots", slots, {-1}, kIndex);
+  expect(ctx, "gather_latents out", out, {slots.dim(0), -1}, kFloat);
+  expect_latents(ctx, "gather_latents plane", latent_plane, latent, out.dim(1) - latent);
+  if (runs(ctx)) cpu::gather_latent_codes(ctx, latent_plane, slots, latent, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,

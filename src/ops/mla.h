@@ -10,11 +10,26 @@
 
 namespace sluice::ops {
 
+// Row slots[t] of the plane := [latent[t] | rope[t]]. Conversion as in ops/kv.h; a plane of 8 bits
+// (kernels/types/latent_rows.h) has x / s rounded to nearest even, with s the smallest power of two
+// that brings a group to at most 448 (e4m3) or 127 (int8).
+void write_latents(Context& ctx, const Tensor& latent,  // [T, L] f32, strided rows
+                   const Tensor& rope,                  // [T, r] f32, strided rows
+                   const Tensor& slots,                 // [T] int64, distinct, each in [0, S)
+                   const Tensor& latent_plane);  // [S, L + r] f32 or bf16, strided rows; on a CPU
+                                                 // also [S, LatentRow::bytes()] e4m3 or int8
+
+// out[i] = row slots[i], widened exactly.
+void gather_latents(Context& ctx, const Tensor& latent_plane,  // as of write_latents
+                    const Tensor& slots,                       // [R] int32, each in [0, S)
+                    std::int64_t latent,                       // L
+                    const Tensor& out);                        // [R, L + r] f32, strided rows
+
 // Absorbed attention over all keys up to the row's own: s = scale * (q_latent . c + q_rope .
 // k_rope), out = sum p c. Chunks and their merge are those of ops/attention.h.
 void mla_attention(Context& ctx, const Tensor& q_latent,  // [T, h, L] f32, strided; stride 1 over L
                    const Tensor& q_rope,                  // [T, h, r] f32, strided; stride 1 over r
-                   const Tensor& latent_plane,            // [S, L + r] f32 or bf16
+                   const Tensor& latent_plane,            // as of write_latents, dense in 8 bits
                    const PagedRows& rows, float scale,
                    const Tensor& out);  // [T, h, L] f32, strided; stride 1 over L
 
@@ -23,7 +38,7 @@ void mla_attention(Context& ctx, const Tensor& q_latent,  // [T, h, L] f32, stri
 void mla_sparse_attention(
     Context& ctx, const Tensor& q_latent,  // [T, h, L] f32
     const Tensor& q_rope,                  // [T, h, r] f32
-    const Tensor& latent_plane,            // [S, L + r] f32 or bf16
+    const Tensor& latent_plane,            // as of write_latents, dense in 8 bits
     const PagedRows& rows,
     const Tensor& indices,  // [T, topk] int32: positions, ascending, then -1 to the end
     float scale,

@@ -56,11 +56,15 @@ def test_models(directory, tmp_path):
             assert server.state()["cached_tokens"] > 0
 
 
-@pytest.mark.parametrize("form", ["int8", "int4", "fp8"])
-def test_chat(form, tmp_path):
+# The bundled model caches latents.
+@pytest.mark.parametrize("flags", [("--quantization", "int8"), ("--quantization", "int4"), ("--quantization", "fp8"),
+                                   ("--kv-cache-dtype", "int8"), ("--kv-cache-dtype", "fp8_e4m3"),
+                                   ("--kv-cache-dtype", "fp8", "--index-cache-dtype", "fp8", "--speculative-algorithm", "NEXTN")],
+                         ids=" ".join)
+def test_chat(flags, tmp_path):
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0,
            "max_tokens": 24}
-    with Server(TINY, "--quantization", form, "--served-model-name", "tiny", "--max-total-tokens", "8192", log=tmp_path / "log") as server:
+    with Server(TINY, *flags, "--served-model-name", "tiny", "--max-total-tokens", "8192", log=tmp_path / "log") as server:
         reply = server.post("/v1/chat/completions", ask)
         assert reply.status == 200, reply.body
         assert "Paris" in reply.json()["choices"][0]["message"]["content"]
@@ -73,8 +77,6 @@ def test_chat(form, tmp_path):
     (["--quantization", "marlin"], "take an export in the format of GPTQ or AWQ"),
     (["--quantization-group-size", "64"], "32, 128"),
     (["--kv-cache-dtype", "fp8_e5m2"], "give fp8_e4m3"),
-    (["--kv-cache-dtype", "fp8"], "fp8_e4m3 needs keys and values of heads"),
-    (["--kv-cache-dtype", "int8"], "caches one latent for all heads"),
 ])
 def test_refusals(flags, answer):
     done = subprocess.run([binary(), "serve", "--model", str(TINY), "--port", "0", *flags], capture_output=True, text=True, timeout=60)

@@ -29,7 +29,7 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
   if (speculation.reads_text()) return out;
   const auto kv_of = [&](const ModelConfig& config) {
     return kv_bytes_per_token(
-        kv_page_groups(config, plan.numerics().kv(), plan.numerics().index_stored));
+        kv_page_groups(config, plan.numerics().kv(), plan.numerics().index()));
   };
   const auto bytes_of = [&](const ModelConfig& config) {
     return form.bytes(model_size(config), config.tie_word_embeddings);

@@ -223,10 +223,7 @@ std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype
                                           std::optional<DType> index) {
   if (config.recurrent) return recurrent_page_groups(config, 1, dtype);
   if (!config.mla) return gqa_page_groups(config, 1, dtype);
-  PlaneSpec latent{.name = "latent",
-                   .dtype = dtype,
-                   .row_elements = config.mla->kv_lora_rank + config.mla->qk_rope_head_dim,
-                   .layers = {}};
+  PlaneSpec latent = latent_plane(dtype, config.mla->kv_lora_rank, config.mla->qk_rope_head_dim);
   PlaneSpec index_k =
       index_key_plane(index.value_or(dtype), config.indexer ? config.indexer->head_dim : 0);
   for (int i = 0; i < config.num_layers; ++i) {

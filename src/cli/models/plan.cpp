@@ -99,7 +99,7 @@ Plan make_plan(const Arguments& arguments) {
 
   const Limits& limits = p.serving.runner.limits;
   const auto kept =
-      kv_page_groups(p.config, p.serving.numerics().kv(), p.serving.numerics().index_stored);
+      kv_page_groups(p.config, p.serving.numerics().kv(), p.serving.numerics().index());
   p.question = {
       .weight_bytes = p.form.bytes(p.size, p.config.tie_word_embeddings),
       .working_bytes = working_bytes(

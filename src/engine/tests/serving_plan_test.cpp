@@ -41,12 +41,10 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
     const char* message;
   };
   const Row rows[] = {
-      {"deepseek-v2-lite", cpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
-       "--kv-cache-dtype int8 needs keys and values of heads, and DeepseekV2ForCausalLM caches one "
-       "latent for all heads; give auto, bfloat16 or float32"},
       {"deepseek-v2-lite", gpu(), with({{"kv-cache-dtype", "fp8"}}), "kv-cache-dtype",
-       "--kv-cache-dtype fp8_e4m3 needs keys and values of heads, and DeepseekV2ForCausalLM caches "
-       "one latent for all heads; give auto, bfloat16 or float32"},
+       "--kv-cache-dtype fp8_e4m3 needs keys and values of heads on a GPU, and "
+       "DeepseekV2ForCausalLM caches one latent for all heads; give auto, bfloat16 or float32, or "
+       "add --device cpu"},
       {"qwen3-8b", gpu(),
        with({{"tp-size", "4"}, {"deterministic", ""}, {"disable-custom-all-reduce", ""}}),
        "disable-custom-all-reduce",

@@ -48,7 +48,8 @@ struct Numerics {
   // inputs.
   DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
   DType kv() const { return kv_stored.value_or(gemm()); }
-  DType index() const { return index_stored.value_or(kv()); }
+  // Latents in 8 bits leave index keys as they are.
+  DType index() const { return index_stored.value_or(dtype_size(kv()) == 1 ? gemm() : kv()); }
 };
 
 }  // namespace sluice

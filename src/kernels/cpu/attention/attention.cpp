@@ -1,9 +1,11 @@
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/attention/attention_rows.h"
 #include "kernels/cpu/attention/decode_rows.h"
+#include "kernels/cpu/attention/kv_latents.h"
 
 namespace sluice::cpu {
 namespace {
@@ -115,15 +117,47 @@ void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tens
 
 namespace {
 
+// A plane of latents, and memory for a chunk of keys where they are codes.
+struct Latents {
+  Latents(const Tensor& rows, const Tensor& q_latent, const Tensor& q_rope)
+      : plane(rows), d(q_latent.dim(2) + q_rope.dim(2)) {
+    if (are_codes()) codes = codes_of(rows, {q_latent.dim(2), q_rope.dim(2)});
+  }
+  bool are_codes() const { return dtype_size(plane.dtype) == 1; }
+  DType read_as() const { return are_codes() ? DType::kBF16 : plane.dtype; }
+  // Of the calling thread, until its next call.
+  BF16* chunk() const {
+    thread_local std::vector<BF16> memory;
+    const auto size = static_cast<std::size_t>(are_codes() ? ops::kKeyChunk * d : 0);
+    if (memory.size() < size) memory.resize(size);
+    return memory.data();
+  }
+  // MLA: a value is the first `latent` columns of its key, so both read one plane.
+  void fill(AttendTile& tile, BF16* chunk) const {
+    tile.d = d;
+    if (are_codes()) {
+      tile.codes = &codes;
+      tile.widened = chunk;
+      return;
+    }
+    tile.k = tile.v = plane.data;
+    tile.k_stride = tile.v_stride = plane.stride[0];
+  }
+
+  const Tensor& plane;
+  std::int64_t d;
+  LatentCodes codes;
+};
+
 // Whether the threads split the keys of each token, because there are fewer tokens than threads.
-bool tokens_are_shared(const Context& ctx, const Tensor& q_latent, const Tensor& latent_plane) {
+bool tokens_are_shared(const Context& ctx, const Tensor& q_latent, const Latents& latents) {
   return ctx.pool != nullptr && q_latent.dim(0) < ctx.pool->size() &&
-         latent_plane.dtype == DType::kBF16;
+         latents.read_as() == DType::kBF16;
 }
 
 // MLA of token t over keys [0, length) with the whole pool; each phase is a barrier (SharedPhase).
 void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
-                     const Tensor& latent_plane, std::int64_t t, const KeySource& keys,
+                     const Latents& latents, std::int64_t t, const KeySource& keys,
                      std::int64_t length, float scale, const Tensor& out) {
   const std::int64_t heads = q_latent.dim(1);
   SharedTile tile;
@@ -133,8 +167,10 @@ void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
   tile.length = length;
   const auto attend = kernels(ctx).attend_shared;
   const int parts = ctx.pool->size();
-  const auto* plane = latent_plane.ptr<BF16>();
-  const std::int64_t stride = latent_plane.stride[0];
+  const auto* plane = static_cast<const BF16*>(latents.plane.data);
+  const std::int64_t stride = latents.plane.stride[0];
+  BF16* const widened = latents.chunk();
+  const auto widen = kernels(ctx).widen_latents;
   // Heads in sets of at most one tile.
   for (std::int64_t head = 0; head < heads; head += tile.heads) {
     tile.heads = static_cast<int>(std::min<std::int64_t>(kTileQueries, heads - head));
@@ -152,8 +188,15 @@ void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
     // Chunk by chunk: locate the keys, then scores, softmax and values.
     for (tile.chunk = 0; tile.chunk < length; tile.chunk += ops::kKeyChunk) {
       tile.num_keys = std::min(ops::kKeyChunk, length - tile.chunk);
+      if (latents.are_codes())
+        ctx.pool->run(parts, [&](int part) {
+          const std::int64_t begin = tile.num_keys * part / parts,
+                             end = tile.num_keys * (part + 1) / parts;
+          widen(latents.codes, keys, tile.chunk + begin, end - begin, widened + begin * latents.d);
+        });
       for (std::int64_t i = 0; i < tile.num_keys; ++i)
-        tile.keys[i] = plane + keys.slot(tile.chunk + i) * stride;
+        tile.keys[i] = latents.are_codes() ? widened + i * latents.d
+                                           : plane + keys.slot(tile.chunk + i) * stride;
       if (tile.chunk == 0) all(SharedPhase::kCastQueries);
       for (const SharedPhase phase :
            {SharedPhase::kScores, SharedPhase::kSoftmax, SharedPhase::kValues})
@@ -170,29 +213,28 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   const AttentionParams everything;
   check_pages(rows, everything, latent_plane.dim(0));
+  const Latents latents(latent_plane, q_latent, q_rope);
   // Few tokens: all threads work on one token after the other.
-  if (tokens_are_shared(ctx, q_latent, latent_plane)) {
+  if (tokens_are_shared(ctx, q_latent, latents)) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       const RowRange r = visible(rows, everything, t);
-      attend_together(ctx, q_latent, q_rope, latent_plane, t, {.pages = pages_of(rows, r.seq)},
-                      r.end, scale, out);
+      attend_together(ctx, q_latent, q_rope, latents, t, {.pages = pages_of(rows, r.seq)}, r.end,
+                      scale, out);
     }
     return;
   }
-  const Tiling tiling(ctx, latent_plane.dtype, tokens, 1, heads, false);
-  const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
+  const Tiling tiling(ctx, latents.read_as(), tokens, 1, heads, false);
+  const auto attend = kernels(ctx).attend[dtype_column(latents.read_as())];
   parallel(ctx, tiling.blocks * tiling.token_blocks, tile_work(tiling, 2 * latent),
            [&](std::int64_t item, std::int64_t last_item) {
              FusedQueries queries;
+             BF16* const chunk = latents.chunk();
              for (; item < last_item; ++item) {
                const std::int64_t head = item / tiling.token_blocks * tiling.heads;
                const std::int64_t count = std::min(tiling.heads, heads - head);
                AttendTile tile;
-               // MLA: a value is the first `latent` columns of its key, so both read one plane.
-               tile.d = latent_plane.dim(1);
+               latents.fill(tile, chunk);
                tile.dv = latent;
-               tile.k = tile.v = latent_plane.data;
-               tile.k_stride = tile.v_stride = latent_plane.stride[0];
                tile.scale = scale;
                const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
                const std::int64_t last = std::min(tokens, first + tiling.tokens);
@@ -233,28 +275,28 @@ void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_
     }
     return KeySource{.pages = table, .list = list};
   };
-  if (tokens_are_shared(ctx, q_latent, latent_plane)) {
+  const Latents latents(latent_plane, q_latent, q_rope);
+  if (tokens_are_shared(ctx, q_latent, latents)) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       std::int64_t length = 0;
       const KeySource keys = chosen(t, length);
-      attend_together(ctx, q_latent, q_rope, latent_plane, t, keys, length, scale, out);
+      attend_together(ctx, q_latent, q_rope, latents, t, keys, length, scale, out);
     }
     return;
   }
-  const Tiling tiling(ctx, latent_plane.dtype, tokens, tokens, heads, true);
-  const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
+  const Tiling tiling(ctx, latents.read_as(), tokens, tokens, heads, true);
+  const auto attend = kernels(ctx).attend[dtype_column(latents.read_as())];
   parallel(ctx, tiling.blocks * tokens, tile_work(tiling, 2 * latent),
            [&](std::int64_t item, std::int64_t last_item) {
              FusedQueries queries;
+             BF16* const chunk = latents.chunk();
              for (; item < last_item; ++item) {
                const std::int64_t head = item / tokens * tiling.heads, t = item % tokens;
                const std::int64_t count = std::min(tiling.heads, heads - head);
                std::int64_t keys_of_row = 0;
                AttendTile tile;
-               tile.d = latent_plane.dim(1);
+               latents.fill(tile, chunk);
                tile.dv = latent;
-               tile.k = tile.v = latent_plane.data;
-               tile.k_stride = tile.v_stride = latent_plane.stride[0];
                tile.scale = scale;
                // A tile reads its own token's list of keys.
                tile.keys = chosen(t, keys_of_row);

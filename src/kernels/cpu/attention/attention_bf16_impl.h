@@ -177,6 +177,7 @@ struct PackedProducts {
     for (int r = 0; r < t.rows; ++r) round_row<V>(t.q[r], t.d, queries + r * t.d);
   }
   void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t) {
+    if (gather_codes<V, BF16>(t, c, u0, u1, k, v)) return;
     for (std::int64_t i = u0; i < u1; ++i) {
       const std::int64_t slot = t.keys.slot(c + i);
       k[i] = static_cast<const BF16*>(t.k) + slot * t.k_stride;

@@ -290,6 +290,47 @@ struct NothingToFetch {
   void operator()() const {}
 };
 
+// KernelTable::widen_latents.
+template <class V>
+void widen_latents(const LatentCodes& codes, const KeySource& keys, std::int64_t first,
+                   std::int64_t count, BF16* rows) {
+  const ops::LatentRow& row = codes.row;
+  const auto widen = [&](const auto* from, std::int64_t n, float scale, BF16* to) {
+    for_lanes<V>(n, [&](std::int64_t i, auto lanes) {
+      lanes.store(to + i, V::mul(lanes.load(from + i), V::set1(scale)));
+    });
+  };
+  for (std::int64_t i = 0; i < count; ++i, rows += row.latent + row.rope) {
+    const std::uint8_t* from = codes.plane + keys.slot(first + i) * codes.stride;
+    for (std::int64_t g = 0; g < row.groups(); ++g) {
+      const std::int64_t begin = g * ops::kLatentGroup,
+                         n = std::min(ops::kLatentGroup, row.latent - begin);
+      // The bits of 2^(e - 127); 255 would be an infinity.
+      const std::uint32_t exponent = from[row.exponents_at() + g];
+      const float scale = exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                                          : std::bit_cast<float>(exponent << 23);
+      if (codes.is_e4m3)
+        widen(reinterpret_cast<const ops::E4M3*>(from) + begin, n, scale, rows + begin);
+      else
+        widen(reinterpret_cast<const std::int8_t*>(from) + begin, n, scale, rows + begin);
+    }
+    std::memcpy(rows + row.latent, from + row.rope_at(), static_cast<std::size_t>(2 * row.rope));
+  }
+}
+
+// Keys [c + u0, c + u1) of a tile of codes become rows of bfloat16. False: the tile has other keys.
+template <class V, class TK>
+inline bool gather_codes(const AttendTile& t, std::int64_t c, std::int64_t u0, std::int64_t u1,
+                         const TK** k, const TK** v) {
+  if constexpr (std::is_same_v<TK, BF16>) {
+    if (t.codes == nullptr) return false;
+    widen_latents<V>(*t.codes, t.keys, c + u0, u1 - u0, t.widened + u0 * t.d);
+    for (std::int64_t i = u0; i < u1; ++i) k[i] = v[i] = t.widened + i * t.d;
+    return true;
+  }
+  return false;
+}
+
 // Keys and values as they lie in the plane, widened if they are narrow.
 template <class V, class TK>
 struct PlainProducts {
@@ -298,6 +339,7 @@ struct PlainProducts {
   const TK* v[kChunk];
 
   void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t) {
+    if (gather_codes<V, TK>(t, c, u0, u1, k, v)) return;
     for (std::int64_t i = u0; i < u1; ++i) {
       const std::int64_t slot = t.keys.slot(c + i);
       k[i] = static_cast<const TK*>(t.k) + slot * t.k_stride;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/types/latent_rows.h"
 #include "kernels/types/op_params.h"
 #include "tensor/context.h"
 
@@ -55,6 +56,14 @@ struct KeySource {
   }
 };
 
+// Rows of latents in 8 bits, by slot.
+struct LatentCodes {
+  const std::uint8_t* plane = nullptr;
+  std::int64_t stride = 0;  // bytes from a row to the next
+  ops::LatentRow row;
+  bool is_e4m3 = false;  // else int8
+};
+
 inline constexpr int kTileQueries = 64;  // maximum query rows of a tile
 
 // Partial attention result of one row over one chunk of keys: the sum of values times exp(score -
@@ -98,6 +107,10 @@ struct AttendTile {
   // prefetched towards the end of the tile.
   const void* next = nullptr;
   std::int64_t next_keys = 0;
+  // Keys and values are these codes (MLA): each chunk of keys becomes rows of `d` bfloat16 in
+  // `widened` [kKeyChunk, d] first. k and v are null.
+  const LatentCodes* codes = nullptr;
+  BF16* widened = nullptr;
   KeySource keys = {};
   float scale = 1;        // e4m3: times the scale of the keys
   float value_scale = 1;  // e4m3: the scale of the values
@@ -202,6 +215,9 @@ struct KernelTable {
   void (*attend[4])(const AttendTile&);
   void (*merge_chunks)(const AttendTile&);                               // bfloat16 keys
   void (*attend_shared)(SharedTile&, SharedPhase, int part, int parts);  // bfloat16 rows
+  // Keys [first, first + count) of `keys` as rows of latent + rope bfloat16, which is exact.
+  void (*widen_latents)(const LatentCodes&, const KeySource& keys, std::int64_t first,
+                        std::int64_t count, BF16* rows);
   // [plane dtype: f32, bf16]
   void (*index_scores[2])(const IndexScoreArgs&);
 };

@@ -21,6 +21,7 @@ constexpr KernelTable make_table() {
                  attend_tile_e4m3<V>},
       .merge_chunks = merge_chunks<typename D::Vector>,
       .attend_shared = attend_shared<D>,
+      .widen_latents = widen_latents<V>,
       .index_scores = {index_scores_range<V, float>, index_scores_bf16<D>},
   };
 }
