@@ -44,6 +44,7 @@ std::vector<Alternative> Expander::expand(const Goal& goal) {
     }
     if (state.alternative.is_dead()) continue;
     if (state.choices.empty()) {
+      for (const SchemaId id : state.unevaluated) add_unevaluated(state, id);
       done.push_back(std::move(state.alternative));
     } else {
       resolve_choice(std::move(state), stack, done.size());
@@ -129,7 +130,7 @@ void Expander::add_positive(State& state, SchemaId id) {
   }
   if (schema.array) add_items(state, id, *schema.array);
   if (schema.object) add_members(state, id, *schema.object);
-  if (schema.has_unevaluated) add_unevaluated(state, id, schema);
+  if (schema.has_unevaluated) state.unevaluated.push_back(id);
   for (auto target = schema.all_of.rbegin(); target != schema.all_of.rend(); ++target) {
     state.pending.push_back(positive(*target));
   }
@@ -183,11 +184,14 @@ void Expander::add_items(State& state, SchemaId id, const ArrayKeywords& array) 
   if (array.unique) {
     out.checks.push_back({positive(id), kArrayType});
     out.needs_item_guard = true;
+    out.has_unique_items = true;
   }
   if (array.contains == kNoSchema) return;
   if (array.min_contains == 0 && !array.max_contains) return;
   out.checks.push_back({positive(id), kArrayType});
   out.needs_item_guard |= array.max_contains.has_value();
+  out.contained.push_back(
+      {positive(array.contains), array.min_contains, array.max_contains.value_or(kUnbounded)});
   out.min_items = std::max(out.min_items, array.min_contains);
   if (array.min_contains > 0) {
     const Goal contained = make_goal({positive(array.contains)});

@@ -54,6 +54,12 @@ struct ItemLayer {
   std::optional<Literal> rest;  // none: any value
 };
 
+// So many items fulfil a schema.
+struct Contained {
+  Literal literal;
+  std::uint64_t min = 1, max = kUnbounded;
+};
+
 // One schema's demands on members: a key takes the literal of its name and those of every pattern
 // that it has; the rest takes `additional`.
 struct MemberLayer {
@@ -76,6 +82,8 @@ struct Alternative {
   std::vector<ItemLayer> items;
   std::uint64_t min_items = 0, max_items = kUnbounded;
   bool needs_item_guard = false;  // a check can fail before the array ends
+  bool has_unique_items = false;
+  std::vector<Contained> contained;
   std::vector<MemberLayer> members;
   std::vector<std::string> required;  // in the order of first mention
   std::vector<Literal> names;         // of every key
@@ -119,6 +127,7 @@ class Expander {
     Alternative alternative;
     std::vector<Literal> pending;
     std::vector<Choice> choices;
+    std::vector<SchemaId> unevaluated;  // schemas with a keyword that asks what others evaluate
     Goal seen;
   };
 
@@ -130,7 +139,9 @@ class Expander {
   void add_items(State& state, SchemaId id, const ArrayKeywords& array);
   void add_members(State& state, SchemaId id, const ObjectKeywords& object);
   void add_one_of(State& state, SchemaId id, const Schema& schema);
-  void add_unevaluated(State& state, SchemaId id, const Schema& schema);
+  void add_unevaluated(State& state, SchemaId id);
+  static bool is_left_out(const Goal& known, const Schema& one, SchemaId part);
+  static bool is_counted(const Goal& known, const Schema& one, SchemaId part);
   void negate_values(Choice& choice, SchemaId id, const Schema& schema);
   void negate_numbers(Choice& choice, SchemaId id, const NumberKeywords& number);
   void negate_strings(Choice& choice, const StringKeywords& string);

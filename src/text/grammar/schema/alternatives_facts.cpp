@@ -175,14 +175,45 @@ bool Expander::are_disjoint(SchemaId a, SchemaId b) {
   });
 }
 
-void Expander::add_unevaluated(State& state, SchemaId id, const Schema& schema) {
+// Whether `part`, a subschema of `one` in place, is known to add nothing to what `one` evaluates.
+bool Expander::is_left_out(const Goal& known, const Schema& one, SchemaId part) {
+  const auto holds = [&](Literal literal) {
+    return std::binary_search(known.begin(), known.end(), literal);
+  };
+  if (part == one.not_ || holds(negative(part))) return true;
+  if (one.if_ != kNoSchema && part == one.then_ && holds(negative(one.if_))) return true;
+  if (one.if_ != kNoSchema && part == one.else_ && holds(positive(one.if_))) return true;
+  const auto& list = one.one_of;
+  return std::ranges::find(list, part) != list.end() && !holds(positive(part)) &&
+         std::ranges::any_of(list, [&](SchemaId other) { return holds(positive(other)); });
+}
+
+// Whether `part` is known to accept the value, so that `one` evaluates what `part` does.
+bool Expander::is_counted(const Goal& known, const Schema& one, SchemaId part) {
+  const auto holds = [&](Literal literal) {
+    return std::binary_search(known.begin(), known.end(), literal);
+  };
+  if (std::ranges::find(one.all_of, part) != one.all_of.end()) return true;
+  if (one.object) {  // of a key that may be absent
+    for (const auto& [key, schema] : one.object->dependent_schemas)
+      if (schema == part) return false;
+  }
+  if (part == one.then_ && !holds(positive(one.if_))) return false;
+  if (part == one.else_ && !holds(negative(one.if_))) return false;
+  return holds(positive(part));
+}
+
+void Expander::add_unevaluated(State& state, SchemaId id) {
   // Everything that an in-place subschema may evaluate. Where that depends on the value
   // (`is_certain`), the constraint is looser than the keyword and the value is checked.
   struct Visit {
     SchemaId id;
     bool is_certain;
   };
+  const Schema& schema = graph_[id];
   MemberLayer members;
+  std::vector<std::pair<std::string, SchemaId>> named;
+  std::unordered_map<std::string, int> num_named;
   std::size_t num_prefix = 0;
   bool is_exact = true;
   bool all_members = false;
@@ -195,11 +226,9 @@ void Expander::add_unevaluated(State& state, SchemaId id, const Schema& schema) 
     std::vector<SchemaId> in_place;
     append_in_place(one, in_place);
     for (const SchemaId more : in_place) {
-      if (more == one.not_ && more != kNoSchema) continue;
+      if (is_left_out(state.seen, one, more)) continue;
       if (!seen.insert(more).second) continue;
-      const bool is_all_of =
-          std::find(one.all_of.begin(), one.all_of.end(), more) != one.all_of.end();
-      visits.push_back({more, is_certain && is_all_of});
+      visits.push_back({more, is_certain && is_counted(state.seen, one, more)});
     }
     const bool has_rules = one.array != nullptr || one.object != nullptr;
     is_exact &= is_certain || !has_rules;
@@ -213,8 +242,8 @@ void Expander::add_unevaluated(State& state, SchemaId id, const Schema& schema) 
       }
     }
     if (one.object) {
-      for (const auto& [name, unused] : one.object->properties) {
-        members.names.emplace_back(name, positive(kTrueSchema));
+      for (const auto& [name, property] : one.object->properties) {
+        if (++num_named[name] == 1) named.emplace_back(name, property);
       }
       for (const auto& [pattern, unused] : one.object->patterns) {
         members.patterns.emplace_back(pattern, positive(kTrueSchema));
@@ -235,6 +264,13 @@ void Expander::add_unevaluated(State& state, SchemaId id, const Schema& schema) 
   }
   if (schema.object && schema.object->unevaluated != kNoSchema) {
     if (!all_members) {
+      // A key that one schema alone may evaluate obeys that schema.
+      const bool are_listed =
+          schema.object->unevaluated == kFalseSchema && members.patterns.empty();
+      for (const auto& [name, property] : named) {
+        const bool is_only = are_listed && num_named[name] == 1;
+        members.names.emplace_back(name, positive(is_only ? property : kTrueSchema));
+      }
       members.additional = positive(schema.object->unevaluated);
       out.members.push_back(std::move(members));
     }

@@ -247,23 +247,74 @@ NodeId Lowering::lower_string(const Alternative& one) {
   return grammar_.json_string(string_language(one), one.min_length, one.max_length);
 }
 
+Goal Lowering::item_goal(const Alternative& one, std::size_t at) const {
+  std::vector<Literal> literals;
+  for (const ItemLayer& layer : one.items) {
+    if (at < layer.prefix.size()) {
+      literals.push_back(layer.prefix[at]);
+    } else if (layer.rest) {
+      literals.push_back(*layer.rest);
+    }
+  }
+  return make_goal(std::move(literals));
+}
+
+std::optional<NodeId> Lowering::lower_contained(const Alternative& one, std::uint64_t max,
+                                                std::size_t num_prefix) {
+  constexpr std::uint64_t kMaxCount = 8, kMaxItems = 16;
+  if (one.contained.size() != 1) return std::nullopt;
+  const Contained& wanted = one.contained.front();
+  const bool is_bounded = wanted.max != kUnbounded;
+  const std::uint64_t most = is_bounded ? wanted.max : wanted.min;  // counted so far
+  // Behind `last` items each number of items is as good as the others.
+  const std::uint64_t last =
+      max != kUnbounded ? max : std::max<std::uint64_t>(num_prefix, one.min_items);
+  if (most > kMaxCount || last > kMaxItems) return std::nullopt;
+  const auto item = [&](std::uint64_t at, Literal literal) {
+    Goal goal = item_goal(one, at);
+    goal.push_back(literal);
+    const NodeId value = node(make_goal(std::move(goal)));
+    const NodeId whole =
+        one.needs_item_guard ? grammar_.sequence({value, grammar_.guard()}) : value;
+    return at == 0 ? whole : grammar_.sequence({comma_, whole});
+  };
+  // What may follow, by the number of items that were contained. From the back.
+  std::vector<NodeId> tails(most + 1, grammar_.none());
+  const auto before = [&](std::uint64_t at, const std::vector<NodeId>& behind) {
+    const NodeId in = item(at, wanted.literal);
+    const NodeId out = item(at, is_bounded ? opposite(wanted.literal) : positive(kTrueSchema));
+    std::vector<NodeId> nodes;
+    for (std::uint64_t count = 0; count <= most; ++count) {
+      std::vector<NodeId> options{grammar_.sequence({out, behind[count]})};
+      if (count < most) options.push_back(grammar_.sequence({in, behind[count + 1]}));
+      if (count >= wanted.min && at >= one.min_items) options.push_back(grammar_.empty());
+      nodes.push_back(grammar_.any_of(options));
+    }
+    return nodes;
+  };
+  if (max == kUnbounded) {
+    std::vector<RuleId> rules;
+    for (NodeId& tail : tails) {
+      rules.push_back(grammar_.declare_rule("items"));
+      tail = grammar_.rule(rules.back());
+    }
+    const std::vector<NodeId> nodes = before(std::max<std::uint64_t>(last, 1), tails);
+    for (std::size_t i = 0; i < rules.size(); ++i) grammar_.define_rule(rules[i], nodes[i]);
+    if (last == 0) tails = before(0, tails);
+  } else {
+    for (std::uint64_t count = wanted.min; count <= most; ++count) tails[count] = grammar_.empty();
+  }
+  for (std::uint64_t at = last; at-- > 0;) tails = before(at, tails);
+  return tails[0];
+}
+
 NodeId Lowering::lower_array(const Alternative& one) {
   std::size_t num_prefix = 0;
   for (const ItemLayer& layer : one.items) num_prefix = std::max(num_prefix, layer.prefix.size());
   const auto guarded = [&](NodeId item) {
     return one.needs_item_guard ? grammar_.sequence({item, grammar_.guard()}) : item;
   };
-  const auto goal_at = [&](std::size_t at) {
-    std::vector<Literal> literals;
-    for (const ItemLayer& layer : one.items) {
-      if (at < layer.prefix.size()) {
-        literals.push_back(layer.prefix[at]);
-      } else if (layer.rest) {
-        literals.push_back(*layer.rest);
-      }
-    }
-    return make_goal(std::move(literals));
-  };
+  const auto goal_at = [&](std::size_t at) { return item_goal(one, at); };
   const Goal nothing{positive(kFalseSchema)};
   std::uint64_t max = one.max_items;
   for (std::size_t i = 0; i <= num_prefix; ++i) {
@@ -271,6 +322,25 @@ NodeId Lowering::lower_array(const Alternative& one) {
   }
   if (one.min_items > max) return grammar_.none();
   const std::uint64_t min = one.min_items;
+  if (num_prefix == 0 && max > 0 && one.has_unique_items) {
+    if (const auto values = few_values(goal_at(0))) {
+      // Each value comes once: members of an object without braces and keys.
+      if (values->size() < min) return grammar_.none();
+      ObjectSpec spec;
+      spec.is_bare = true;
+      spec.any_order = true;
+      spec.space = comma_;
+      spec.min_keys = min;
+      spec.max_keys = max;
+      for (const NodeId item : *values)
+        spec.members.push_back({std::to_string(spec.members.size()), item, false});
+      return grammar_.sequence({grammar_.bytes("["), space_, grammar_.object(std::move(spec)),
+                                space_, grammar_.bytes("]")});
+    }
+  }
+  if (const auto items = lower_contained(one, max, num_prefix)) {
+    return grammar_.sequence({grammar_.bytes("["), space_, *items, space_, grammar_.bytes("]")});
+  }
   if (num_prefix == 0 || max == 0) {
     const NodeId items = max == 0 ? grammar_.empty()
                                   : grammar_.separated(guarded(node(goal_at(0))), comma_, min, max);

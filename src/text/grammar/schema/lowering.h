@@ -39,9 +39,15 @@ class Lowering {
   NodeId lower_number(const Alternative& one);
   NodeId lower_string(const Alternative& one);
   NodeId lower_array(const Alternative& one);
+  // The items of an array of which some are contained; nothing where bounds are large.
+  std::optional<NodeId> lower_contained(const Alternative& one, std::uint64_t max,
+                                        std::size_t num_prefix);
+  Goal item_goal(const Alternative& one, std::size_t at) const;
   NodeId lower_object(const Goal& goal, const Alternative& one);
   NodeId lower_values(const Goal& goal, const std::vector<JsonId>& values, bool is_plain_integer,
                       bool is_raw);
+  // The values of a goal, each by itself, where they are listed and few. Their spellings differ.
+  std::optional<std::vector<NodeId>> few_values(const Goal& goal);
   NodeId value(JsonId at);
   NodeId check_value(NodeId node, std::vector<Literal> literals);
   std::vector<Literal> checks(const Alternative& one, std::uint8_t types) const;
@@ -51,6 +57,8 @@ class Lowering {
 
   // lowering_object.cpp
   struct Keys;
+  // The keys that fulfil the literals as strings, where they are listed and few.
+  std::optional<std::vector<std::string>> listed_keys(const std::vector<Literal>& literals);
   void add_members(const Alternative& one, Keys& keys, ObjectSpec& spec);
   bool add_extras(const Alternative& one, const Keys& keys, ObjectSpec& spec);
   std::vector<Literal> literals_of(const Alternative& one, const Keys& keys,

@@ -64,6 +64,26 @@ std::optional<LanguageId> Lowering::key_language(const std::vector<Literal>& lit
   return options.empty() ? languages.none() : languages.alternate(options);
 }
 
+std::optional<std::vector<std::string>> Lowering::listed_keys(
+    const std::vector<Literal>& literals) {
+  constexpr std::size_t kMaxKeys = 128;
+  const Goal goal = make_goal(literals);
+  std::vector<std::string> out;
+  for (const Alternative& one : expander_.expand(goal)) {
+    if (!one.has_values) {
+      if ((one.types & kStringType) != 0) return std::nullopt;
+      continue;
+    }
+    if (one.values.size() > kMaxKeys) return std::nullopt;
+    for (const JsonId at : one.values) {
+      if (graph_.json.is(at, JsonKind::kString) && host_->fulfils(goal, graph_.json, at)) {
+        out.emplace_back(graph_.json.text(at));
+      }
+    }
+  }
+  return out.size() <= kMaxKeys ? std::optional(std::move(out)) : std::nullopt;
+}
+
 std::vector<Literal> Lowering::literals_of(const Alternative& one, const Keys& keys,
                                            const std::string& key) {
   std::vector<Literal> out;
@@ -191,6 +211,17 @@ NodeId Lowering::lower_object(const Goal& goal, const Alternative& one) {
     keys.allowed = key_language(one.names);
     needs_check = !keys.allowed;
   }
+  // Keys from a list are members, so that each of them comes once.
+  bool are_all_listed = false;
+  if (keys.allowed) {
+    if (const auto listed = listed_keys(one.names)) {
+      are_all_listed = true;
+      for (const std::string& key : *listed) {
+        num_sources += keys.places.contains(key) ? 0 : 2;  // `properties` gives it no place
+        keys.add(key);
+      }
+    }
+  }
   ObjectSpec spec;
   spec.space = space_;
   // Several sources have no common order.
@@ -201,7 +232,7 @@ NodeId Lowering::lower_object(const Goal& goal, const Alternative& one) {
   spec.distinct_extras =
       spec.min_keys > 0 || spec.max_keys != kUnbounded || !checks(one, kObjectType).empty();
   add_members(one, keys, spec);
-  if (!add_extras(one, keys, spec)) {
+  if (!are_all_listed && !add_extras(one, keys, spec)) {
     needs_check = true;
     spec.extras = {{grammar_.languages().any_text(), grammar_.any_json(space_)}};
   }

@@ -34,6 +34,54 @@ NodeId Lowering::lower_values(const Goal& goal, const std::vector<JsonId>& value
   return grammar_.any_of(options);
 }
 
+std::optional<std::vector<NodeId>> Lowering::few_values(const Goal& goal) {
+  constexpr std::size_t kMaxValues = 64;
+  constexpr std::uint8_t kScalars = kNullType | kBooleanType;
+  std::vector<NodeId> out;
+  std::unordered_set<std::string> seen;
+  const auto add = [&](const std::string& canonical, NodeId node) {
+    if (seen.insert(canonical).second) out.push_back(node);
+  };
+  for (const Alternative& one : expander_.expand(goal)) {
+    if (one.has_values) {
+      if (one.values.size() > kMaxValues) return std::nullopt;
+      const bool is_plain = options_.plain_integers || one.numbers.is_plain_integer;
+      for (const JsonId at : one.values) {
+        if (!host_->fulfils(goal, graph_.json, at)) continue;
+        add(graph_.json.canonical(at), lower_values(goal, {at}, is_plain, false));
+      }
+      continue;
+    }
+    if ((one.types & ~(kScalars | kNumberTypes)) != 0) return std::nullopt;
+    for (const auto& [type, booleans] :
+         {std::pair(kNullType, 0), {kBooleanType, 1}, {kBooleanType, 2}}) {
+      if ((one.types & type) == 0) continue;
+      Alternative part = one;
+      part.types = type;
+      part.booleans &= static_cast<std::uint8_t>(booleans);
+      if (type == kBooleanType && part.booleans == 0) continue;
+      const char* text = type == kNullType ? "null" : booleans == 1 ? "false" : "true";
+      add(text, lower_constants(goal, part));
+    }
+    if ((one.types & kNumberTypes) == 0) continue;
+    if (!checks(one, kNumberTypes).empty()) return std::nullopt;
+    NumberSet set = one.numbers;
+    set.has_integers = (one.types & kIntegerType) != 0;
+    set.has_fractions = (one.types & kFractionType) != 0;
+    set.is_plain_integer |= options_.plain_integers;
+    set.is_plain_integer &= !set.has_fractions;
+    const std::optional<std::vector<Decimal>> members = set.members(kMaxValues);
+    if (!members) return std::nullopt;
+    for (const Decimal& member : *members) {
+      NumberSet single = set;
+      single.has_values = true;
+      single.values = {member};
+      add(member.canonical(), number_node(grammar_, single));
+    }
+  }
+  return out.size() <= kMaxValues ? std::optional(std::move(out)) : std::nullopt;
+}
+
 NodeId Lowering::value(JsonId root) {
   // Children first: a stack of containers whose parts are being made.
   struct Frame {

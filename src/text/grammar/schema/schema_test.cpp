@@ -199,6 +199,72 @@ TEST(Schema, Arrays) {
   EXPECT_FALSE(unique.may_begin("[1, 1,"));
 }
 
+// A model that repeats a value, or a comma, must not reach a text without an end.
+TEST(Schema, ListedValuesComeOnceInUniqueItemsAndKeys) {
+  check_rows({
+      {R"({"type":"array","items":{"enum":["red","green",1,null,{"a":1}]},"uniqueItems":true,)"
+       R"("minItems":2,"maxItems":3})",
+       {R"(["green","red"])", R"([1,null,"red"])", R"([{"a":1},1.0])"},
+       {"[]", R"(["red"])", R"(["red","red"])", "[1,1.0]", R"(["red","green",1,null])"}},
+      {R"({"type":"array","items":{"anyOf":[{"type":["boolean","null"]},{"type":"integer",)"
+       R"("minimum":0,"maximum":2}]},"uniqueItems":true})",
+       {"[]", "[true,0,null,2,false,1]"},
+       {"[0,0]", "[true,false,true]", "[3]"}},
+      {R"({"type":"array","items":{"enum":["a","b"]},"uniqueItems":true,"contains":)"
+       R"({"const":"b"}})",
+       {R"(["b"])", R"(["a","b"])"},
+       {"[]", R"(["a"])"}},
+      {R"({"type":"object","propertyNames":{"enum":["a","b",3]},"minProperties":1,)"
+       R"("properties":{"b":{"type":"null"}},"additionalProperties":{"type":"integer"}})",
+       {R"({"a":1})", R"({"b":null,"a":1})"},
+       {"{}", R"({"c":1})", R"({"b":1})", R"({"a":null})"}},
+      {R"({"type":"object","propertyNames":{"const":"a"},"patternProperties":)"
+       R"({"^a":{"type":"integer"}}})",
+       {"{}", R"({"a":1})"},
+       {R"({"a":"x"})", R"({"ab":1})"}},
+  });
+  SchemaAcceptor items(R"({"type":"array","items":{"enum":["red","rose"]},"uniqueItems":true})");
+  EXPECT_TRUE(items.may_begin(R"(["red", "ro)"));
+  EXPECT_FALSE(items.may_begin(R"(["red", "re)"));
+  EXPECT_FALSE(items.may_begin(R"(["red", "rose",)"));
+  SchemaAcceptor keys(R"({"type":"object","propertyNames":{"enum":["ab","ac"]}})");
+  EXPECT_TRUE(keys.may_begin(R"({"ac": 1, "ab)"));
+  EXPECT_FALSE(keys.may_begin(R"({"ab": 1, "ab)"));
+  EXPECT_FALSE(keys.may_begin(R"({"ab": 1, "ac": 2,)"));
+  SchemaAcceptor none(R"({"type":"array","items":{"enum":[1,2]},"uniqueItems":true,"minItems":3})");
+  EXPECT_FALSE(none.ok());
+}
+
+TEST(Schema, ContainedItemsAreCounted) {
+  check_rows({
+      {R"({"type":"array","contains":{"const":7}})", {"[7]", "[1,7,2,7]"}, {"[]", "[1]"}},
+      {R"({"type":"array","items":{"type":"integer"},"contains":{"minimum":5},"maxItems":3})",
+       {"[5]", "[1,2,9]", "[5,6,7]"},
+       {"[]", "[1,2,3]", R"(["a",5])", "[1,2,3,5]"}},
+      {R"({"type":"array","items":{"enum":["a","b"]},"contains":{"const":"b"},"minContains":2,)"
+       R"("maxContains":3,"minItems":3})",
+       {R"(["b","a","b"])", R"(["a","a","b","b","b"])"},
+       {R"(["b","b"])", R"(["a","a","b"])", R"(["b","b","b","b"])"}},
+      {R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}],"contains":)"
+       R"({"type":"integer"},"maxContains":1})",
+       {R"(["a",1])", R"(["a",1,"x"])"},
+       {R"(["a"])", R"(["a",1,2])", "[]"}},
+      {R"({"type":"array","contains":{"type":"null"},"minContains":0,"maxContains":0})",
+       {"[]", "[1,2]"},
+       {"[null]", "[1,null]"}},
+      {R"({"type":"array","contains":true,"maxContains":2})", {"[1]", "[1,2]"}, {"[]", "[1,2,3]"}},
+      {R"({"contains":{"type":"null"},"not":{"maxItems":1}})",
+       {"[null,1]"},
+       {"[null]", "[1,2]", "1"}},
+  });
+  SchemaAcceptor last(R"({"items":{"enum":[1,2]},"contains":{"const":2},"maxItems":2})");
+  EXPECT_TRUE(last.may_begin("[1, 2"));
+  EXPECT_FALSE(last.may_begin("[1, 1"));
+  SchemaAcceptor most(R"({"items":{"enum":["a","b"]},"contains":{"const":"b"},"maxContains":1})");
+  EXPECT_TRUE(most.may_begin(R"(["b", "a)"));
+  EXPECT_FALSE(most.may_begin(R"(["b", "b)"));
+}
+
 TEST(Schema, Objects) {
   check_rows({
       {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},)"
@@ -247,7 +313,37 @@ TEST(Schema, Objects) {
        R"({"properties":{"b":{}}}],"unevaluatedProperties":false,"type":"object"})",
        {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})"},
        {R"({"a":2})", R"({"c":1})"}},
+      {R"({"type":"object","properties":{"k":{"enum":["a","b"]}},"required":["k"],)"
+       R"("if":{"properties":{"k":{"const":"a"}}},"then":{"properties":{"x":{}}},)"
+       R"("else":{"properties":{"y":{}}},"unevaluatedProperties":false})",
+       {R"({"k":"a"})", R"({"k":"a","x":1})", R"({"k":"b","y":1})"},
+       {R"({"k":"a","y":1})", R"({"k":"b","x":1})", R"({"x":1})"}},
+      {R"({"type":"object","oneOf":[{"properties":{"a":{}},"required":["a"]},)"
+       R"({"properties":{"b":{}},"required":["b"]}],"unevaluatedProperties":false})",
+       {R"({"a":1})", R"({"b":1})"},
+       {R"({"a":1,"b":1})", "{}", R"({"a":1,"c":1})"}},
+      {R"({"type":"object","anyOf":[{"properties":{"a":{"type":"null"}}},{"properties":)"
+       R"({"b":{"type":"null"}},"allOf":[{"properties":{"c":{}}}]}],)"
+       R"("unevaluatedProperties":{"type":"integer"}})",
+       {"{}", R"({"a":1,"b":null,"c":"x"})", R"({"a":null,"b":1,"d":2})"},
+       {R"({"a":"x","b":"y"})", R"({"b":1,"c":"x"})"}},
+      {R"({"type":"object","$defs":{"s":{"properties":{"a":{}}}},"$ref":"#/$defs/s",)"
+       R"("allOf":[{"dependentSchemas":{"b":{"$ref":"#/$defs/s"}},"properties":{"b":{}},)"
+       R"("unevaluatedProperties":false}]})",
+       {R"({"b":1,"a":1})", R"({"b":1})"},
+       {R"({"a":1})", R"({"b":1,"c":1})"}},
+      {R"({"type":"object","$defs":{"t":{"properties":{"a":{}}}},"anyOf":[{"$ref":"#/$defs/t"},)"
+       R"(true],"allOf":[{"if":{"required":["z"]},"then":{"$ref":"#/$defs/t"},)"
+       R"("properties":{"z":{}},"unevaluatedProperties":false}]})",
+       {R"({"z":1,"a":1})", R"({"z":1})", "{}"},
+       {R"({"a":1})", R"({"z":1,"b":1})"}},
   });
+  SchemaAcceptor branches(
+      R"({"type":"object","properties":{"k":{"enum":["a","b"]}},"required":["k"],)"
+      R"("if":{"properties":{"k":{"const":"a"}}},"then":{"properties":{"x":{}}},)"
+      R"("else":{"properties":{"y":{}}},"unevaluatedProperties":false})");
+  EXPECT_TRUE(branches.may_begin(R"({"k":"a","x)"));
+  EXPECT_FALSE(branches.may_begin(R"({"k":"a","y)"));
 }
 
 TEST(Schema, Combinations) {
