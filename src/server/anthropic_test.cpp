@@ -261,6 +261,8 @@ TEST(Messages, FaultsHaveTheShapeAndTheNamesOfTheProtocol) {
        "context_management.edits.0.keep"},
       {R"("output_config": {"effort": "heroic"})", hello, "output_config.effort"},
       {R"("output_config": {"format": {"type": "xml"}})", hello, "output_config.format.type"},
+      {R"("regex": "([a-z")", hello, "regex"},
+      {R"("response_format": {"type": "json_object"})", hello, "response_format"},
       {"", "3", "messages"},
       {"", "[]", "messages"},
       {"", "[3]", "messages.0"},

@@ -207,6 +207,7 @@ TEST(Ollama, FaultsHaveTheShapeAndTheNamesOfTheProtocol) {
       {kChat, chat(R"("think": "heroic")"), "think"},
       {kChat, chat(R"("think": 1)"), "think"},
       {kChat, chat(R"("format": "xml")"), "format"},
+      {kChat, chat(R"("structured_outputs": {"json": {"type": "nope"}})"), ""},
       {kChat, chat(R"("format": {"type": "nope"})"), ""},
       {kChat, chat(R"("tools": 3)"), "tools"},
       {kChat, chat(R"("truncate": true)"), "truncate"},

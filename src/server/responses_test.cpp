@@ -418,6 +418,8 @@ TEST(Responses, FaultsNameTheValue) {
       {R"("thinking_token_budget": -1)", hello, "thinking_token_budget"},
       {R"("text": 3)", hello, "text"},
       {R"("text": {"format": {"type": "xml"}})", hello, "text.format.type"},
+      {R"("text": {"format": {"type": "json_object"}}, "regex": "a")", hello, "regex"},
+      {R"("response_format": {"type": "json_object"})", hello, "response_format"},
       {R"("text": {"format": {"type": "json_schema", "name": "a"}})", hello, "text.format.schema"},
       {R"("include": "x")", hello, "include"},
       {R"("include": ["message.output_text.logprobs"])", hello, "include"},

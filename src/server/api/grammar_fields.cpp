@@ -121,7 +121,11 @@ std::optional<Fault> read_structured_outputs(const std::string& path, const Json
   const auto pattern = json.find("whitespace_pattern");
   if (pattern != json.end() && !pattern->is_null())
     return unsupported(path + ".whitespace_pattern", "use `disable_any_whitespace`.");
-  if (!out.grammar) return missing_field(path + ".json");
+  if (!out.grammar)
+    return invalid_value(
+        path, fmt::format("`{}` must have one of `json`, `regex`, `choice`, `grammar` and "
+                          "`structural_tag`, or `json_object`: true; it has {}.",
+                          path, shown_text(json.begin().key())));
   static constexpr std::string_view kKnown[] = {"json",
                                                 "regex",
                                                 "choice",
@@ -141,7 +145,8 @@ std::optional<Fault> read_grammar_field(std::string_view name, const std::string
   // An empty object or list asks for nothing; an empty text is a fault of most grammars.
   const bool is_schema =
       name == "guided_json" || name == "json_schema" || name == "response_format";
-  if (!is_schema && !json.is_string() && json.empty()) return std::nullopt;
+  const bool is_wrong = name == "structured_outputs" && !json.is_object();
+  if (!is_schema && !is_wrong && !json.is_string() && json.empty()) return std::nullopt;
   if (name == "response_format") return read_response_format(path, json, out);
   if (name == "structured_outputs") return read_structured_outputs(path, json, out);
   if (name == "guided_json" || name == "json_schema") return read_schema(path, json, out);

@@ -57,8 +57,13 @@ Result<ToolChoice> read_allowed(const Json& json, const Json& tools) {
   choice.is_required = *mode == "required";
   const auto list = allowed.find("tools");
   if (list == allowed.end() || list->is_null()) return missing_field(path + ".tools");
-  if (!list->is_array() || list->empty())
-    return wrong_type(path + ".tools", "an array of tools, not empty", json_type_name(*list));
+  if (!list->is_array())
+    return wrong_type(path + ".tools", "an array of tools", json_type_name(*list));
+  if (list->empty())
+    return invalid_value(path + ".tools",
+                         fmt::format("`{}.tools` is empty; name one tool at least, "
+                                     "or use `tool_choice`: `none`.",
+                                     path));
   for (std::size_t i = 0; i < list->size(); ++i) {
     Result<std::string> name = read_name((*list)[i], fmt::format("{}.tools.{}", path, i), tools);
     if (!name) return name.fault();

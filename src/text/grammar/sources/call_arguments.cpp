@@ -91,10 +91,11 @@ class KeyedArguments {
     Json tools = Json::array();
     tools.push_back({{"name", tool_.name}, {"parameters", document_}});
     types_ = ToolSchemas(tools);
-    if (tool_.is_strict)
-      for (const auto& [key, unused] : root_.items())
-        if (std::ranges::find(kReadKeywords, key) == std::end(kReadKeywords))
-          return refused(fmt::format("the keyword `{}` of its object", key));
+    for (const auto& [key, unused] : root_.items()) {
+      if (std::ranges::find(kReadKeywords, key) != std::end(kReadKeywords)) continue;
+      if (tool_.is_strict) return refused(fmt::format("the keyword `{}` of its object", key));
+      note(base_ + "/" + key);
+    }
     return pairs();
   }
 
@@ -104,6 +105,47 @@ class KeyedArguments {
                  fmt::format("The strict tool `{}` cannot be enforced: in the calls of `{}`, {} is "
                              "not supported. Leave out `strict`, or change the schema.",
                              tool_.name, format_.name, what)};
+  }
+  void note(std::string pointer) {
+    std::vector<Unenforced>* out = context_.unenforced;
+    if (out == nullptr) return;
+    const auto is_same = [&](const Unenforced& one) {
+      return one.tool == tool_.name && one.pointer == pointer;
+    };
+    if (std::ranges::none_of(*out, is_same)) out->push_back({tool_.name, std::move(pointer)});
+  }
+  // A pointer into the document that property_schema made for `at_`, as one into the parameters.
+  std::string place_of(std::string_view pointer) const {
+    const auto skip = [&](std::string_view part) {
+      const bool has_part = pointer.starts_with(part);
+      if (has_part) pointer.remove_prefix(part.size());
+      return has_part;
+    };
+    if (format_.syntax == CallSyntax::kBraces || !format_.string_key_close.empty())
+      skip("/allOf/0");
+    if (has_far_references_ && (skip("/$defs/parameters") || skip("/definitions/parameters")))
+      return std::string(pointer);
+    const bool is_shared = pointer.starts_with("/$defs/") || pointer.starts_with("/definitions/");
+    return is_shared ? std::string(pointer) : base_ + at_ + std::string(pointer);
+  }
+  Fault located(Fault fault) const {
+    constexpr std::string_view kBegin = "JSON schema, ", kRoot = "at the root";
+    std::string& message = fault.message;
+    const std::size_t end = message.find(": ");
+    if (!message.starts_with(kBegin) || end == std::string::npos) {
+      message = fmt::format("JSON schema, {}: {}", base_ + at_, message);
+      return fault;
+    }
+    const std::string place = message.substr(kBegin.size(), end - kBegin.size());
+    message =
+        fmt::format("{}{}{}", kBegin, place_of(place == kRoot ? "" : place), message.substr(end));
+    return fault;
+  }
+  Result<NodeId> schema_node(const std::string& schema, const SchemaOptions& options) {
+    const Result<SchemaRoot> value = add_json_schema(grammar_, schema, options);
+    if (!value) return value.fault();
+    for (const std::string& pointer : value->ignored) note(place_of(pointer));
+    return value->node;
   }
   NodeId mark(std::string_view text) {
     return text.empty() ? grammar_.empty() : marked_text(grammar_, text, context_.vocabulary);
@@ -126,8 +168,11 @@ class KeyedArguments {
     if (!properties.is_object()) return refused("`properties` that is no object");
     const auto add = [&](const std::string& key, const std::string& at,
                          const Json& schema) -> std::optional<Fault> {
+      at_ = at;
       const Result<NodeId> node = pair(key, property_schema(at, schema));
-      if (!node) return node.fault();
+      if (!node)
+        return node.fault().code == "unsupported_tool_schema" ? node.fault()
+                                                              : located(node.fault());
       spec.members.push_back({key, *node, is_required(key)});
       return std::nullopt;
     };
@@ -160,9 +205,9 @@ class KeyedArguments {
   Result<NodeId> pair(const std::string& key, const std::string& text) {
     const NodeId name = grammar_.bytes(key);
     if (format_.syntax == CallSyntax::kKeywords) {
-      const Result<SchemaRoot> value = add_json_schema(grammar_, text, context_.options);
+      const Result<NodeId> value = schema_node(text, context_.options);
       if (!value) return value.fault();
-      return grammar_.sequence({name, grammar_.bytes("="), value->node});
+      return grammar_.sequence({name, grammar_.bytes("="), *value});
     }
     if (format_.syntax == CallSyntax::kBraces) return braces_pair(key, text);
     if (format_.string_key_close.empty()) {
@@ -240,16 +285,12 @@ class KeyedArguments {
   }
 
   Result<NodeId> json_value(const std::string& schema) {
-    const Result<SchemaRoot> value = add_json_schema(grammar_, schema, context_.options);
-    if (!value) return value.fault();
-    return value->node;
+    return schema_node(schema, context_.options);
   }
   Result<NodeId> raw_value(const std::string& schema, LanguageId strings) {
     SchemaOptions options = context_.options;
     options.raw_string = strings;
-    const Result<SchemaRoot> value = add_json_schema(grammar_, schema, options);
-    if (!value) return value.fault();
-    return value->node;
+    return schema_node(schema, options);
   }
 
   // Parameters that only refer to their arguments' schema, as some libraries write them.
@@ -333,6 +374,7 @@ class KeyedArguments {
   Json document_;     // the tool's `parameters`
   Json root_;         // the schema of the arguments' object: document_, or what it refers to
   std::string base_;  // the JSON pointer of root_ in document_
+  std::string at_;    // the pointer in root_ of the property that is made
   bool has_far_references_ = false;
   ToolSchemas types_;
   std::optional<RuleId> braces_value_;

@@ -28,7 +28,12 @@ class Calls {
         if (unenforced_ != nullptr) unenforced_->push_back({tool.name, ""});
         node = call_of({.name = tool.name, .schema = {}});
       }
-      if (!node) return node.fault();
+      if (!node) {
+        Fault fault = node.fault();
+        if (fault.code != "unsupported_tool_schema")
+          fault.message = fmt::format("The strict tool `{}`: {}", tool.name, fault.message);
+        return fault;
+      }
       heads.push_back(*node);
     }
     const NodeId call = grammar_.any_of(heads);

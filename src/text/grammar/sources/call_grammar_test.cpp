@@ -452,5 +452,32 @@ TEST(CallGrammar, SchemasThatCannotBeEnforced) {
   EXPECT_EQ(any.unenforced_[0].pointer, "");
 }
 
+TEST(CallGrammar, FaultsOfValuesBetweenTagsHaveTheirPlaceInTheParameters) {
+  const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer({});
+  const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer, 512);
+  for (const char* format : {"glm45", "deepseek_v32", "hermes"}) {
+    SCOPED_TRACE(format);
+    CallSource calls;
+    calls.format = format;
+    calls.is_required = true;
+    calls.tools = {{.name = "f",
+                    .schema = R"({"type": "object", "properties": {"a": {}, "b":
+        {"type": "array", "items": {"$ref": "http://127.0.0.1:9/x"}}}})",
+                    .is_strict = true}};
+    const auto refused = compile({.calls = calls}, vocabulary);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.fault().message, testing::HasSubstr("`f`"));
+    EXPECT_THAT(refused.fault().message, testing::HasSubstr(" /properties/b/items/$ref: "));
+    calls.tools[0] = {.name = "f", .schema = R"({"type": "object", "$defs": {"d": {"minimun": 1}},
+        "properties": {"a": {"$ref": "#/$defs/d", "maximun": 2}}, "no_such_keyword": 1})"};
+    std::vector<Unenforced> unenforced;
+    ASSERT_TRUE(compile({.calls = calls}, vocabulary, {}, {}, &unenforced).ok());
+    std::vector<std::string> pointers;
+    for (const Unenforced& one : unenforced) pointers.push_back(one.pointer);
+    EXPECT_THAT(pointers, testing::UnorderedElementsAre("/$defs/d/minimun", "/properties/a/maximun",
+                                                        "/no_such_keyword"));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::grammar
