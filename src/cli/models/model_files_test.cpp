@@ -120,9 +120,13 @@ TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {
   EXPECT_EQ(bytes(), 36 * 2 * 8 * 128);
   options.kv_cache_dtype = "float32";
   EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 4);
-  options.kv_cache_dtype = "int8";
+  // Latents have a scale for 128 numbers, and rotated keys stay bfloat16.
   const ModelConfig latents = load_model_config(configs + "deepseek-v2-lite");
-  EXPECT_THROW(resolve_or_throw(options, latents, Machine{}), Error);
+  for (const char* name : {"int8", "fp8_e4m3"}) {
+    options.kv_cache_dtype = name;
+    const DType dtype = resolve_or_throw(options, latents, Machine{}).numerics().kv();
+    EXPECT_EQ(kv_bytes_per_token(kv_page_groups(latents, dtype)), 27 * (512 + 2 * 64 + 4));
+  }
 }
 
 TEST(Progress, LinesFitTheTerminal) {
