@@ -43,11 +43,17 @@ struct DraftCosts {
   CostLine checks;      // a step with drafts, by its rows: sequences and drafts
   CostLine first_pass;  // a draft's run behind a step, by its sequences; empty: drafts cost nothing
   CostLine next_pass;   // each further draft
+  // Of trees of drafts, whose best node or best few of each level are rows of a run:
+  CostLine next_tree_pass = {};  // each further level
+  int tree_levels = 0;           // at most; 0: drafts are chains
 
   bool are_known() const { return plain.points.size() > 1 && checks.points.size() > 1; }
-  // Of so many drafts of each sequence.
-  double draft_s(double sequences, int drafts) const {
-    return drafts <= 0 ? 0 : first_pass.at(sequences) + next_pass.at(sequences) * (drafts - 1);
+  // Of so many drafts of each sequence, in chains or in trees.
+  double draft_s(double sequences, int drafts, bool are_trees = false) const {
+    if (drafts <= 0) return 0;
+    const int passes = tree_levels > 0 ? std::min(drafts, tree_levels) : drafts;
+    const CostLine& next = are_trees ? next_tree_pass : next_pass;
+    return first_pass.at(sequences) + next.at(sequences) * (passes - 1);
   }
 };
 

@@ -47,4 +47,10 @@ std::vector<std::int32_t> right_rows(std::span<const std::int32_t> parents,
   return rows;
 }
 
+bool is_chain(std::span<const std::int32_t> draft_parents) {
+  for (std::size_t i = 0; i < draft_parents.size(); ++i)
+    if (!std::cmp_equal(draft_parents[i], i)) return false;
+  return true;
+}
+
 }  // namespace sluice

@@ -36,6 +36,9 @@ std::vector<std::int32_t> right_rows(std::span<const std::int32_t> parents,
                                      std::span<const std::int32_t> row_tokens,
                                      std::span<const std::int32_t> tokens);
 
+// Whether each draft follows the one before it, by BatchResult::draft_parents.
+bool is_chain(std::span<const std::int32_t> draft_parents);
+
 // Drafts as results bring them (BatchResult::draft_parents).
 struct DraftList {
   std::vector<std::int32_t>&tokens, &parents;

@@ -75,14 +75,19 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
   if (!costs.first_pass.points.empty())
     text += fmt::format("; of a first draft, by sequences: {}; of a further one: {}",
                         describe(costs.first_pass), describe(costs.next_pass));
+  if (!costs.next_tree_pass.points.empty())
+    text += fmt::format("; of a further level of a tree: {}", describe(costs.next_tree_pass));
   DraftController controller(costs);
+  if (costs.tree_levels > 0) max_drafts = std::min(max_drafts, costs.tree_levels);
   std::vector<std::string> choices;
   for (const double chance : {0.25, 0.5, 0.75, 1.0}) {
     DraftController::Offer offer{chance, max_drafts};
     choices.push_back(fmt::format("{} where {:.0f} % are right",
-                                  controller.choose({&offer, 1}, 0, max_drafts), 100 * chance));
+                                  controller.choose({&offer, 1}, {.max_drafts = max_drafts}),
+                                  100 * chance));
   }
-  return text + fmt::format("; drafts of one sequence: {}", fmt::join(choices, ", "));
+  return text + fmt::format("; drafts of one sequence{}: {}",
+                            costs.tree_levels > 0 ? " in a chain" : "", fmt::join(choices, ", "));
 }
 
 // "4 processes of 1 threads; stages of layers 0 to 13, 14 to 27"
@@ -205,16 +210,17 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
                                                 others ? communicators->links() : RankLinks{}));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
   fit_context(options, parts->plan);
-  // Steps of several ranks and of trees are not measured: they get all drafts that there are.
-  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others &&
-      !parts->plan.speculation.has_trees()) {
+  // Steps of several ranks are not measured: they get all drafts that there are.
+  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others) {
     start = Clock::now();
     const SchedulerOptions& limits = parts->plan.scheduler;
     const int rows = limits.max_running_requests * (1 + limits.max_drafts);
     const DraftCosts costs = measure_draft_costs(
         *ranks.front(), {.max_sequences = limits.max_running_requests,
                          .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
-                         .max_drafts = wanted.max_drafts});
+                         .max_drafts = wanted.max_drafts,
+                         .topk = wanted.draft_topk,
+                         .levels = wanted.draft_steps});
     report("measure drafts", since(start), describe(costs, limits.max_drafts));
     parts->plan.scheduler.draft_costs = costs;
   }

@@ -52,14 +52,15 @@ bool DraftBacklog::has_holes(std::uint64_t sequence) const {
   return found != entries_.end() && found->second.has_holes;
 }
 
-void DraftBacklog::lose(std::uint64_t sequence) {
-  entries_[sequence] = {.slots = {}, .rows = {}, .has_holes = true};
+void DraftBacklog::lose(std::uint64_t sequence, std::int32_t end) {
+  entries_[sequence] = {
+      .slots = {.first = end, .tokens = {}, .rows = {}}, .rows = {}, .has_holes = true};
 }
 
 void DraftBacklog::restart(std::uint64_t sequence, std::int32_t first) {
   const auto found = entries_.find(sequence);
   if (found == entries_.end()) return;
-  if (found->second.has_holes || found->second.end() != first) entries_.erase(found);
+  if (found->second.end() != first) entries_.erase(found);
 }
 
 void DraftBacklog::keep_only(std::span<const BatchItem> items) {

@@ -39,9 +39,10 @@ class DraftBacklog {
   Slots take(std::uint64_t sequence, std::int32_t end);
 
   bool has_holes(std::uint64_t sequence) const;
-  void lose(std::uint64_t sequence);  // has holes from now on
-  // The sequence is computed from `first` on, where it does not stand now: what is known of it
-  // ends.
+  // The sequence has holes from now on. `end`: where the step ends whose slots are lost.
+  void lose(std::uint64_t sequence, std::int32_t end = -1);
+  // The sequence is computed from `first` on. Where it does not stand there now, what is known of
+  // it ends.
   void restart(std::uint64_t sequence, std::int32_t first);
   // Forgets all sequences but those of the step.
   void keep_only(std::span<const BatchItem> items);

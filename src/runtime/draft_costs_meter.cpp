@@ -4,8 +4,11 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "batch/draft_paths.h"
 
 namespace sluice {
 namespace {
@@ -15,13 +18,18 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMaxRows = 512, kMaxRowsOnCpu = 32, kMaxSequencesOnCpu = 8;
 // The first large step that is measured on a CPU, which need not be the largest.
 constexpr int kFirstRowsOnCpu = 8;
-constexpr int kMaxRounds = 8;
+constexpr int kMaxRounds = 32;
 constexpr double kBudget_s = 0.8;  // behind it, only what must be known is measured
 
 class Meter {
  public:
-  Meter(ModelRunner& runner, int max_sequences)
-      : runner_(runner), on_cpu_(runner.context().device.kind == DeviceKind::kCpu) {
+  // `num_pages`: there are so many in each group. `topk`: of the draft's trees.
+  Meter(ModelRunner& runner, int max_sequences, std::int64_t num_pages, int topk)
+      : runner_(runner),
+        on_cpu_(runner.context().device.kind == DeviceKind::kCpu),
+        max_sequences_(max_sequences),
+        num_pages_(num_pages),
+        topk_(topk) {
     Batch batch = plain(max_sequences);
     for (std::int32_t i = 0; i < max_sequences; ++i) {
       SlotInit& init = batch.slot_inits.emplace_back();
@@ -34,19 +42,25 @@ class Meter {
   bool has_time() const {
     return std::chrono::duration<double>(Clock::now() - start_).count() < kBudget_s;
   }
-  // A decode step, and the drafts behind it.
-  Batch plain(int sequences, int drafts = 0) const {
+  // A decode step, and the drafts behind it: chains, or trees.
+  Batch plain(int sequences, int drafts = 0, bool are_trees = false) const {
     Batch batch = empty(ForwardMode::kDecode);
     batch.max_drafts = drafts;
-    for (int i = 0; i < sequences; ++i) add(batch, i, 1);
+    for (int i = 0; i < sequences; ++i) {
+      add(batch, i, 1);
+      if (are_trees) add_branches(batch, i, topk_);
+    }
     add_states(batch);
     return batch;
   }
   // A step of so many rows of as few sequences as hold them, each within a page.
   Batch check(int rows) const {
     Batch batch = empty(ForwardMode::kTargetVerify);
-    for (int left = rows, i = 0; left > 0; left -= kPageSize, ++i)
-      add(batch, i, std::min<int>(left, kPageSize));
+    for (int left = rows, i = 0; left > 0; left -= kPageSize, ++i) {
+      const int count = std::min<int>(left, kPageSize);
+      add(batch, i, count);
+      if (topk_ > 1 && count > 2) add_tree(batch, i, count);
+    }
     add_states(batch);
     return batch;
   }
@@ -59,11 +73,13 @@ class Meter {
     step.seconds = on_cpu_ && !has_time() ? first : run(step.batch);
     return steps_.size() - 1;
   }
-  // Steps in turn, so that what disturbs the machine for a while disturbs not all runs of one.
+  // Steps in turn, so that what disturbs the machine for a while disturbs not all runs of one. The
+  // second run of two counts: it finds in the caches what a step of its kind leaves there.
   void measure_again() {
     for (int round = 0; round < kMaxRounds; ++round)
       for (Step& step : steps_) {
         if (!has_time()) return;
+        (void)run(step.batch);
         step.seconds = std::min(step.seconds, run(step.batch));
       }
   }
@@ -100,6 +116,40 @@ class Meter {
           {.item = i, .row = first_row + k, .position = k + 1, .sample = true});
   }
 
+  // Pages for branches of the last item, its own counted. Those of all items lie in turn where
+  // there are fewer: nobody reads what is written.
+  ItemBranches& add_branches(Batch& batch, std::int32_t i, int count) const {
+    ItemBranches& out = batch.branches.emplace_back();
+    out.item = i;
+    out.num_pages = 1;
+    for (std::size_t k = 0; std::cmp_less(k, count - 1); ++k)
+      out.pages.insert(
+          out.pages.end(), batch.groups.size(),
+          static_cast<std::int32_t>((max_sequences_ + (i + 1) * std::int64_t{kMaxTreeRows} +
+                                     static_cast<std::int64_t>(k)) %
+                                    num_pages_));
+    return out;
+  }
+  // The rows of the last item are a tree with two nodes behind each. Half a page of known rows is
+  // copied to each branch, as it is in the mean.
+  void add_tree(Batch& batch, std::int32_t i, std::int32_t count) const {
+    std::vector<std::int32_t> parents = {-1};
+    for (std::int32_t row = 1; row < count; ++row) parents.push_back((row - 1) / 2);
+    const DraftPaths paths = paths_of(parents);
+    ItemBranches& tree = add_branches(batch, i, paths.count);
+    tree.parents = std::move(parents);
+    for (std::size_t at = 0; at < tree.pages.size(); ++at)
+      batch.copies.push_back({static_cast<std::int32_t>(at % batch.groups.size()), i,
+                              tree.pages[at], static_cast<std::int32_t>(kPageSize) / 2});
+    const std::span<LogitRow> rows =
+        std::span(batch.logit_rows).last(static_cast<std::size_t>(count));
+    for (std::int32_t row = 0; row < count; ++row) {
+      LogitRow& one = rows[static_cast<std::size_t>(row)];
+      one.position = paths.depths[static_cast<std::size_t>(row)] + 1;
+      if (row > 0) one.behind = row - tree.parents[static_cast<std::size_t>(row)];
+    }
+  }
+
   // Of the items, and behind each draft: in turn, where there are fewer.
   void add_states(Batch& batch) const {
     const std::int64_t states = runner_.memory_plan().num_states;
@@ -117,6 +167,9 @@ class Meter {
 
   ModelRunner& runner_;
   const bool on_cpu_;
+  const int max_sequences_;
+  const std::int64_t num_pages_;
+  const int topk_;
   const Clock::time_point start_ = Clock::now();
   std::vector<Step> steps_;
 };
@@ -150,8 +203,11 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
                              std::min(limits.max_rows, on_cpu ? kMaxRowsOnCpu : kMaxRows)));
   DraftCosts costs;
   if (sequences < 1 || rows < 2) return costs;
-  Meter meter(runner, sequences);
-  Line plain, checks, one_draft, all_drafts;
+  const bool has_trees = limits.topk > 1;
+  // Of a chain.
+  const int drafts = has_trees ? std::min(limits.max_drafts, limits.levels) : limits.max_drafts;
+  Meter meter(runner, sequences, pages, limits.topk);
+  Line plain, checks, one_draft, all_drafts, all_levels;
   const auto add_plain = [&](int n) { plain.emplace(n, meter.measure(meter.plain(n))); };
   const auto add_check = [&](int n) { checks.emplace(n, meter.measure(meter.check(n))); };
   add_plain(1);
@@ -162,7 +218,8 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
     for (const int n : {1, sequences}) {
       if (one_draft.contains(n)) continue;
       one_draft.emplace(n, meter.measure(meter.plain(n, 1)));
-      all_drafts.emplace(n, meter.measure(meter.plain(n, limits.max_drafts)));
+      all_drafts.emplace(n, meter.measure(meter.plain(n, drafts)));
+      if (has_trees) all_levels.emplace(n, meter.measure(meter.plain(n, limits.max_drafts, true)));
     }
   for (int n = 2; n < std::max(sequences, rows); n *= 2) {
     if (meter.has_time() && !plain.contains(n) && n < sequences) add_plain(n);
@@ -188,8 +245,12 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
                  first = std::max(0.0, one - costs.plain.at(n));
     costs.first_pass.points.push_back({n, first});
     costs.next_pass.points.push_back(
-        {n, limits.max_drafts > 1 ? std::max(0.0, all - one) / (limits.max_drafts - 1) : first});
+        {n, drafts > 1 ? std::max(0.0, all - one) / (drafts - 1) : first});
+    if (has_trees && drafts > 1)
+      costs.next_tree_pass.points.push_back(
+          {n, std::max(0.0, meter.seconds(all_levels.at(n)) - one) / (drafts - 1)});
   }
+  if (has_trees) costs.tree_levels = drafts;
   return costs;
 }
 

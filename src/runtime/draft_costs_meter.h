@@ -10,6 +10,8 @@ struct DraftMeterLimits {
   int max_sequences = 1;  // of a step
   int max_rows = 1;       // of a step with drafts
   int max_drafts = 0;     // of the runner's draft; 0: there is none, or it costs nothing
+  int topk = 1;           // drafts behind each token; 1: chains
+  int levels = 0;         // of trees
 };
 
 // Runs steps of tokens 0 in the first pages, which nobody holds yet. It takes about a second, or

@@ -361,6 +361,25 @@ void DraftRunner::leave_out(const Tensor& states) {
   }
 }
 
+// Whether an item has the pages of slots [first, end), and those that the draft's layers read.
+bool DraftRunner::can_fill(const Batch& batch, std::int32_t item, std::int64_t first,
+                           std::int64_t end) const {
+  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
+    const PageRows& rows = batch.groups[g];
+    const auto index = static_cast<std::size_t>(item);
+    const auto pages = std::span(rows.pages)
+                           .subspan(static_cast<std::size_t>(rows.offsets[index]),
+                                    static_cast<std::size_t>(rows.offsets[index + 1]) -
+                                        static_cast<std::size_t>(rows.offsets[index]));
+    const bool is_read = g < planes_.size() && !planes_[g].empty();
+    const std::int64_t from = is_read ? limits_.groups.at(g).keep_from(first) : first;
+    for (std::int64_t entry = from / kPageSize; entry <= (end - 1) / kPageSize; ++entry)
+      if (std::cmp_greater_equal(entry, pages.size()) || pages[static_cast<std::size_t>(entry)] < 0)
+        return false;
+  }
+  return true;
+}
+
 void DraftRunner::make_up(const Batch& batch) {
   pass_.groups.resize(batch.groups.size());
   begin_pass();
@@ -369,10 +388,7 @@ void DraftRunner::make_up(const Batch& batch) {
     const BatchItem& item = batch.items[static_cast<std::size_t>(i)];
     const DraftBacklog::Slots slots = backlog_.take(item.sequence, item.first);
     if (slots.tokens.empty()) continue;
-    bool has_pages = has_page(batch, i, slots.first);
-    for (std::int32_t at = slots.first / kPageSize + 1; at <= (item.first - 1) / kPageSize; ++at)
-      has_pages = has_pages && has_page(batch, i, at * static_cast<std::int32_t>(kPageSize));
-    if (!has_pages) {  // they were given back
+    if (!can_fill(batch, i, slots.first, item.first)) {  // pages were given back
       backlog_.lose(item.sequence);
       continue;
     }
@@ -386,55 +402,11 @@ void DraftRunner::make_up(const Batch& batch) {
   run_pass(static_cast<int>(buffers_.size()) - 1, left_out_states_, true);
 }
 
-const Batch& DraftRunner::behind_right_rows(const Batch& batch, const BatchResult& result) {
-  right_rows_.assign(batch.items.size(), {});
-  if (!has_trees(batch)) return batch;
-  seen_ = batch;
-  std::int32_t row = 0, item = 0;
-  for (ItemBranches& one : seen_.branches) {
-    for (; item < one.item; ++item) row += batch.items[static_cast<std::size_t>(item)].count;
-    if (one.parents.empty()) continue;
-    const auto index = static_cast<std::size_t>(item);
-    std::vector<std::int32_t>& right = right_rows_[index];
-    right = right_rows(
-        one.parents,
-        std::span(batch.token_ids).subspan(static_cast<std::size_t>(row), one.parents.size()),
-        result.tokens_of(index));
-    const int branch = paths_of(one.parents).branch_of(static_cast<std::size_t>(right.back()));
-    if (branch > 0) swap_with_branch(one, branch, seen_.groups);
-  }
-  return seen_;
-}
-
-// The rows of a level, each with the pages of its branch.
-void DraftRunner::build_level(const Batch& batch) {
-  begin_pass();
-  rows_.clear();
-  for (const DraftTrees::Entry& entry : trees_.entries()) {
-    add_item(batch, entry.item, entry.position, 1);
-    pass_.items.back().decode = true;
-    if (entry.branch > 0) trees_.take_pages(batch, entry, pass_.groups);
-    pass_.token_ids.push_back(entry.token);
-    from_.push_back(entry.state);
-    want_logits(entry.position);
-  }
-  pass_.mode = ForwardMode::kDecode;
-}
-
-// Behind the first run.
-void DraftRunner::grow_trees(const Batch& batch, int max_drafts, BatchResult& result) {
-  trees_.begin();
-  for (const Row& row : rows_) trees_.add(row.item, row.position, row.state);
-  trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(rows_.size())));
-  Tensor last = first_states_;
-  for (int depth = 1; depth < limits_.steps && trees_.next(batch, limits_.rows()); ++depth) {
-    trees_.copy_rows(ctx_, planes_);
-    build_level(batch);
-    run_pass(depth, last, false);
-    last = next_states_[depth % 2];
-    trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(from_.size())));
-  }
-  trees_.put(max_drafts, batch.items.size(), result);
+bool DraftRunner::wants_states(const Batch& batch) const {
+  return batch.max_drafts != 0 || ctx_.device.kind != DeviceKind::kCpu ||
+         std::ranges::any_of(batch.items, [&](const BatchItem& item) {
+           return item.decode && !backlog_.has_holes(item.sequence);
+         });
 }
 
 void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& result) {
@@ -443,7 +415,9 @@ void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& res
       batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
   if (most > 0) make_up(batch);
-  if (build_first(batch, result)) {
+  if (shape_.target_width > 0 && !states.defined()) {
+    for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
+  } else if (build_first(batch, result)) {
     if (most == 0) {
       leave_out(states);
     } else if (limits_.has_trees()) {

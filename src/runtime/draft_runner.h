@@ -28,6 +28,7 @@
 
 #include "attention/backend.h"
 #include "batch/batch.h"
+#include "batch/page_group.h"
 #include "batch/step_result.h"
 #include "models/draft_model.h"
 #include "runtime/batch_buffers.h"
@@ -40,11 +41,12 @@
 namespace sluice {
 
 struct DraftLimits {
-  BatchLimits batch;               // of the target's steps
-  std::int64_t max_sequences = 1;  // of a step
-  int max_drafts = 1;              // of a sequence
-  int topk = 1;                    // drafts behind each token; 1: chains
-  int steps = 0;                   // depth of a tree
+  BatchLimits batch;                   // of the target's steps
+  std::int64_t max_sequences = 1;      // of a step
+  int max_drafts = 1;                  // of a sequence
+  int topk = 1;                        // drafts behind each token; 1: chains
+  int steps = 0;                       // depth of a tree
+  std::vector<PageGroup> groups = {};  // of pages, as Batch::groups
 
   bool has_trees() const { return topk > 1; }
   int passes() const { return has_trees() ? steps : max_drafts; }
@@ -67,8 +69,11 @@ class DraftRunner {
   static std::int64_t bytes(const DraftLimits& limits, const DraftShape& shape,
                             std::size_t num_target_tokens);
 
+  // Whether run() needs the states of a batch. On a CPU prompts behind which no drafts are wanted
+  // are lost to the draft: to make up for them costs as much as the draft's run.
+  bool wants_states(const Batch& batch) const;
   // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
-  // none. `result`: of the batch.
+  // none, or the batch needs none. `result`: of the batch.
   void run(const Batch& batch, const Tensor& states, BatchResult& result);
 
  private:
@@ -101,6 +106,7 @@ class DraftRunner {
   void build_level(const Batch& batch);
   // Leaves the slots of `pass_` for later.
   void leave_out(const Tensor& states);
+  bool can_fill(const Batch& batch, std::int32_t item, std::int64_t first, std::int64_t end) const;
   // Fills the slots that the sequences of the step lack.
   void make_up(const Batch& batch);
   // The drafts of `rows_`, `most` of each at most, from blocks of as many sequences at once as

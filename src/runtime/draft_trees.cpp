@@ -76,16 +76,18 @@ void swap_with_branch(ItemBranches& branches, int branch, std::span<PageRows> gr
   }
 }
 
-void DraftTrees::add(std::int32_t item, std::int32_t last_slot, std::int32_t state) {
+void DraftTrees::add(const Batch& batch, std::int32_t item, std::int32_t last_slot,
+                     std::int32_t state) {
   trees_.push_back({.item = item,
                     .position = last_slot,
+                    .is_chain = width_of(batch, item) == 1,
                     .builder = DraftTreeBuilder(topk_),
                     .states = {state},
                     .branches = {0}});
 }
 
-int DraftTrees::width_of(const Batch& batch, const Tree& tree) const {
-  const ItemBranches* branches = find_branches(batch, tree.item);
+int DraftTrees::width_of(const Batch& batch, std::int32_t item) const {
+  const ItemBranches* branches = find_branches(batch, item);
   const std::size_t pages =
       branches == nullptr ? 0 : batch.groups.size() * static_cast<std::size_t>(branches->num_pages);
   const auto count = pages == 0 ? 0 : static_cast<int>(branches->pages.size() / pages);
@@ -196,7 +198,7 @@ bool DraftTrees::next(const Batch& batch, std::int64_t max_rows) {
   for (std::size_t number = 0; number < trees_.size(); ++number) {
     Tree& tree = trees_[number];
     if (tree.is_over) continue;
-    if (tree.level == 1) tree.builder.narrow(width_of(batch, tree));
+    if (tree.level == 1) tree.builder.narrow(width_of(batch, tree.item));
     const auto frontier = tree.builder.frontier();
     const std::int32_t position = tree.position + tree.level;
     tree.is_over = std::cmp_greater(entries.size() + frontier.size(), max_rows) ||
@@ -248,7 +250,8 @@ void DraftTrees::put(int max_drafts, std::size_t num_items, BatchResult& result)
   auto tree = trees_.begin();
   for (std::size_t item = 0; item < num_items; ++item) {
     if (tree != trees_.end() && std::cmp_equal(tree->item, item)) {
-      const DraftTreeNodes nodes = tree->builder.select(max_drafts);
+      const DraftTreeNodes nodes = tree->is_chain ? tree->builder.select_chain(max_drafts)
+                                                  : tree->builder.select_best_first(max_drafts);
       result.drafts.insert(result.drafts.end(), nodes.tokens.begin(), nodes.tokens.end());
       result.draft_parents.insert(result.draft_parents.end(), nodes.parents.begin(),
                                   nodes.parents.end());

@@ -2,7 +2,7 @@
 // and in which branch of the item's pages each of them is computed. Host code: on a CPU.
 //
 //   DraftTrees trees(topk, target_tokens);
-//   trees.begin(batch);  trees.add(item, last_slot, row_of_its_state);
+//   trees.begin();  trees.add(batch, item, last_slot, row_of_its_state);
 //   trees.take_logits(ctx, logits);                  // a row for each tree
 //   while (trees.next(batch, max_rows)) {            // copy_rows(), then a row for each entry
 //     ... the draft's run ...
@@ -62,7 +62,7 @@ class DraftTrees {
     trees_.clear();
     entries_.clear();
   }
-  void add(std::int32_t item, std::int32_t last_slot, std::int32_t state);
+  void add(const Batch& batch, std::int32_t item, std::int32_t last_slot, std::int32_t state);
   // Trees whose rows are not finite end.
   void take_logits(const Context& ctx, const Tensor& logits);
   // The next level's rows, at most `max_rows`; false: there are none. Trees without pages end.
@@ -73,6 +73,7 @@ class DraftTrees {
   void copy_rows(Context& ctx, const DraftPlanes& planes) const;
   // The last item of `groups` has the pages of the entry's branch.
   static void take_pages(const Batch& batch, const Entry& entry, std::span<PageRows> groups);
+  // The best nodes come first. An item without branches gets a chain.
   void put(int max_drafts, std::size_t num_items, BatchResult& result) const;
 
  private:
@@ -81,12 +82,13 @@ class DraftTrees {
     std::int32_t position = 0;  // of the last slot before the tree's
     int level = 0;              // levels that it has
     bool is_over = false;
+    bool is_chain = false;  // the item has no branches
     DraftTreeBuilder builder;
     std::vector<std::int32_t> states, branches;  // of the frontier
   };
 
   bool has_pages(const Batch& batch, const Tree& tree, int width, std::int32_t position) const;
-  int width_of(const Batch& batch, const Tree& tree) const;
+  int width_of(const Batch& batch, std::int32_t item) const;
   // Rows of slots [first, end) of a branch go to another.
   void copy_slots(const Batch& batch, const Tree& tree, std::int32_t first, std::int32_t end,
                   std::int32_t from, std::int32_t to);

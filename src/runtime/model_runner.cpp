@@ -143,7 +143,8 @@ DraftLimits ModelRunner::draft_limits() const {
           .max_sequences = options_.limits.max_running_requests,
           .max_drafts = options_.max_drafts,
           .topk = options_.draft_topk,
-          .steps = options_.draft_steps};
+          .steps = options_.draft_steps,
+          .groups = {groups_.begin(), groups_.begin() + num_page_groups(groups_)}};
 }
 
 void ModelRunner::init_memory_pool() {
@@ -348,7 +349,8 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int laye
   io.hidden = hidden_.rows(0, fb.num_tokens);
   if (topk_indices_.defined()) io.topk_indices = topk_indices_.rows(0, fb.num_tokens);
   if (is_last_stage()) io.logits = logits_.rows(0, fb.logit_rows.dim(0));
-  if (target_states_.defined()) keep_states(target_states_.rows(0, fb.num_tokens), io);
+  if (target_states_.defined() && keeps_states_)
+    keep_states(target_states_.rows(0, fb.num_tokens), io);
   model_->forward(ctx_, fb, *attention_, io);
 }
 
@@ -409,6 +411,7 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   // Groups compute the rows of each other.
   const bool asks = batch.deterministic || std::ranges::any_of(groups, &Batch::deterministic);
   ctx_.deterministic = options_.model.numerics.deterministic || asks;
+  keeps_states_ = !drafts_ || drafts_->wants_states(batch);
   const bool has_drafts = limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
   const bool is_padding = pads_idle_groups() && batch.num_tokens() == 0;
   const bool branches = has_trees(batch);
@@ -482,9 +485,8 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   if (!drafts_ || batch.num_tokens() == 0) return;
   // Drafts continue what was sampled.
   BatchResult result = sampler_->collect(std::move(pending.sampling));
-  drafts_->run(batch,
-               target_states_.defined() ? target_states_.rows(0, batch.num_tokens()) : Tensor{},
-               result);
+  const bool has_states = target_states_.defined() && keeps_states_;
+  drafts_->run(batch, has_states ? target_states_.rows(0, batch.num_tokens()) : Tensor{}, result);
   pending.sampling = HostSampled{std::move(result)};
 }
 

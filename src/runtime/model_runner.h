@@ -174,7 +174,8 @@ class ModelRunner {
   std::vector<std::int32_t>
       spare_pages_;       // by group: a page behind the pool's that padding writes to
   Tensor target_states_;  // [max_step_tokens, target_width] float32, for drafts that read states
-  int layers_run_ = 0;    // end of those of a step; not the last only while the runner is made
+  bool keeps_states_ = true;  // in the step that was launched last
+  int layers_run_ = 0;        // end of those of a step; not the last only while the runner is made
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<AttentionBackend> draft_attention_;  // null where the model's serves the draft
   std::unique_ptr<DraftRunner> drafts_;                // null where nothing drafts

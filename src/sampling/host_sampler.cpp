@@ -224,13 +224,23 @@ bool HostSampler::pretends(const Batch& batch, std::size_t row) const {
          uniform_at(slots_[item.slot].params.seed, -logit_row.position) < pretended_[place];
 }
 
+std::int32_t HostSampler::wrong_token(const Batch& batch, std::int32_t item) {
+  std::int32_t token = 0;
+  const auto holds = [&](const LogitRow& row) {
+    return row.item == item && batch.token_ids[static_cast<std::size_t>(row.row)] == token;
+  };
+  while (std::ranges::any_of(batch.logit_rows, holds)) ++token;
+  return token;
+}
+
 bool HostSampler::follow_draft(const Batch& batch, std::size_t row, bool is_skipped) {
   const LogitRow& logit_row = batch.logit_rows[row];
   RowResult& before = rows_[row - static_cast<std::size_t>(logit_row.behind)];
-  if (!pretended_.empty() && !before.is_skipped && !before.failed) {
-    const std::int32_t draft = batch.token_ids[static_cast<std::size_t>(logit_row.row)];
-    before.token = pretends(batch, row) ? draft : draft == 0;
-  }
+  // Of a tree the first draft behind a token is right, or none is.
+  if (!pretended_.empty() && !before.is_skipped && !before.failed &&
+      !std::exchange(before.is_pretended, true))
+    before.token = pretends(batch, row) ? batch.token_ids[static_cast<std::size_t>(logit_row.row)]
+                                        : wrong_token(batch, logit_row.item);
   const bool was_right = !before.is_skipped && !before.failed &&
                          before.token == batch.token_ids[static_cast<std::size_t>(logit_row.row)];
   if (was_right && !is_skipped) {

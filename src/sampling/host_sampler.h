@@ -121,6 +121,7 @@ class HostSampler {
     bool failed = false;
     bool is_skipped = false;     // behind a draft that was wrong
     bool is_remembered = false;  // the slot knows the token
+    bool is_pretended = false;   // the token is that of a measurement
     std::int32_t token = -1;
     const TokenMask* mask = nullptr;
     RowLogprobs logprobs;
@@ -135,8 +136,10 @@ class HostSampler {
   void process_row(const LogitRow& row, const Slot& slot, float* logits,
                    std::vector<float>& scratch, ThreadPool* pool, RowResult& result) const;
   void adjust(const Slot& slot, float* logits) const;
-  // Whether the token of row - 1, a draft's place, is pretended to be the draft.
+  // Whether the draft that the row holds is pretended to be right.
   bool pretends(const Batch& batch, std::size_t row) const;
+  // A token that no row of the item holds.
+  static std::int32_t wrong_token(const Batch& batch, std::int32_t item);
   // Whether the row follows another sampled row of its item.
   bool is_behind_draft(const Batch& batch, std::size_t row) const;
   // Takes in that the row before was right, if it was; else this row does not count.

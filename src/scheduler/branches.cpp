@@ -15,6 +15,20 @@ std::vector<std::int32_t> row_parents(const Sequence& s) {
   return parents;
 }
 
+// Keeps the best drafts on at most so many paths. Drafts stand best first, parents before children.
+void keep_best_paths(Sequence& s, std::size_t most) {
+  std::vector<bool> has_child(s.drafts.size() + 1, false);
+  std::size_t paths = 1;
+  const std::vector<std::int32_t> parents = s.draft_parents;
+  keep_drafts({s.drafts, s.draft_parents}, [&](std::size_t i) {
+    const auto parent = static_cast<std::size_t>(parents[i]);
+    if (has_child[parent] && paths == most) return false;
+    paths += has_child[parent];
+    has_child[parent] = true;
+    return true;
+  });
+}
+
 }  // namespace
 
 // How many drafts stand behind each other.
@@ -24,9 +38,9 @@ int DpScheduler::draft_depth(const Sequence& s) {
 }
 
 // For each path of the step's trees, and for those of the drafts that come with its result. Paths
-// that get no pages are left out.
+// that get no pages are left out, the least likely ones first.
 void DpScheduler::make_branches_of_step() {
-  const int wanted = next_drafts_ == 0 ? 1 : options_.draft_branches;
+  const int wanted = next_drafts_ == 0 || !next_is_tree_ ? 1 : options_.draft_branches;
   branch_pages_.assign(pools_.size(), 0);
   for (Item& item : decodes_) {
     Sequence& s = *item.sequence;
@@ -41,8 +55,7 @@ void DpScheduler::make_branches_of_step() {
     const std::size_t pages_of_one =
         static_cast<std::size_t>(branches.num_pages) * static_cast<std::size_t>(num_page_groups_);
     const std::size_t count = 1 + (pages_of_one > 0 ? branches.pages.size() / pages_of_one : 0);
-    keep_drafts({s.drafts, s.draft_parents},
-                [&](std::size_t i) { return std::cmp_less(paths.branch_of(i + 1), count); });
+    keep_best_paths(s, count);
     if (s.drafts.empty()) continue;
     branches.tokens = {s.tokens.back()};
     branches.tokens.insert(branches.tokens.end(), s.drafts.begin(), s.drafts.end());

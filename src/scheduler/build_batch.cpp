@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "batch/draft_paths.h"
 #include "scheduler/dp_scheduler.h"
@@ -64,9 +65,11 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                            s.tokens.begin() + known_end);
   else
     batch.token_ids.push_back(kTokenFromSlot);
+  bool is_best_of_tree = false;
   if (decode) {
     batch.token_ids.insert(batch.token_ids.end(), s.drafts.begin(),
                            s.drafts.begin() + (item.count - 1));
+    is_best_of_tree = std::exchange(s.is_tree, false);
     s.drafts.clear();
     s.draft_parents.clear();
   } else if (options_.max_drafts > 0 && end < s.num_known()) {
@@ -87,6 +90,8 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   out.end = end;
   out.decode = decode;
   out.draft_kind = s.draft_kind;
+  out.is_tree = is_best_of_tree;
+  out.next_is_tree = next_drafts_ != 0 && !s.branches.pages.empty();
   out.snapshot = !decode && plan_snapshot(s, batch);
   if (s.needs_init) {
     s.needs_init = false;

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
+#include "batch/draft_paths.h"
 #include "scheduler/dp_scheduler.h"
 
 namespace sluice {
@@ -114,10 +117,13 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
     s.drafts.assign(drafts.begin(), drafts.end());
     const auto parents = result.draft_parents_of(index);
     s.draft_parents.assign(parents.begin(), parents.end());
+    s.is_tree = item.next_is_tree && !parents.empty();
+    if (!s.is_tree && is_chain(parents)) s.draft_parents.clear();
     // All tokens but the last confirm a draft.
     const auto taken = static_cast<std::size_t>(s.num_output() - output_before);
     if (item.decode)
       count_drafts(s, item, std::min(taken, std::max<std::size_t>(tokens.size(), 1) - 1));
+    if (item.is_tree) count_tree(s, item.num_drafts, tokens);
   }
   return finished;
 }
@@ -135,14 +141,41 @@ void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::s
   s.draft_counts.drafted += drafted;
   s.draft_counts.accepted += static_cast<int>(accepted);
   const auto right = static_cast<int>(accepted);
-  s.draft_acceptance(item.draft_kind).add(drafted, right, DraftController::kMemoryOfOne);
-  draft_controller_.add(drafted, right, item.draft_kind);
+  if (s.branches.parents.empty()) count_chain(s, item.draft_kind, drafted, right);
   SchedulerStats& stats = shared_counters_.stats;
   ++stats.verifications;
   stats.drafted_rows += drafted > 0;
   stats.drafted_tokens += drafted;
   stats.accepted_tokens += static_cast<std::int64_t>(accepted);
   for (std::size_t i = 0; i < accepted; ++i) ++stats.accepted_by_place.at(i);
+}
+
+void DpScheduler::count_chain(Sequence& s, DraftKind kind, int drafted, int right) {
+  s.draft_acceptance(kind).add(drafted, right, DraftController::kMemoryOfOne);
+  draft_controller_.add(drafted, right, kind);
+}
+
+// Nodes of a tree count by their ranks, and those of its best chain as a chain's.
+void DpScheduler::count_tree(Sequence& s, int drafted, std::span<const std::int32_t> tokens) {
+  const BranchPages& from = s.branches;
+  std::vector<std::int32_t> right;
+  if (from.parents.empty()) {
+    right.resize(std::max<std::size_t>(tokens.size(), 1));
+    std::iota(right.begin(), right.end(), 0);
+  } else {
+    right = right_rows(from.parents, from.tokens, tokens);
+    int length = 0, accepted = 0;
+    std::int32_t last = 0;
+    for (std::size_t row = 1; row < from.parents.size(); ++row) {
+      if (from.parents[row] != last) continue;
+      last = static_cast<std::int32_t>(row);
+      const auto place = static_cast<std::size_t>(++length);
+      if (accepted + 1 == length && place < right.size() && right[place] == last) ++accepted;
+    }
+    count_chain(s, DraftKind::kMethod, length, accepted);
+  }
+  s.rank_acceptance.add(drafted, right, DraftController::kMemoryOfRank);
+  draft_controller_.add_tree(drafted, right);
 }
 
 void DpScheduler::count_prompt(const Sequence& s) {

@@ -25,6 +25,8 @@ struct StepInFlightItem {
   int end = 0;         // tokens computed after it
   int max_tokens = 0;  // that it may bring: its rows of logits that are sampled, or a tree's depth
   int num_drafts = 0;
+  bool is_tree = false;       // these are the best of a tree
+  bool next_is_tree = false;  // the drafts that come with the result are, too
   int num_prompt_rows = 0;
   DraftKind draft_kind = DraftKind::kMethod;
   bool decode = false;
@@ -108,10 +110,16 @@ class DpScheduler {
   int max_drafts_of_step() const;
   void find_drafts(Sequence& s, int max_drafts);
   static void find_in_tree(Sequence& s, int max_drafts, int max_depth);
+  static void keep_best_chain(Sequence& s);
   void find_forced(Sequence& s, int max_drafts);
   void take_draft_states(Sequence& s);
   void make_room_for_drafts(Sequence& s);
+  void begin_offers();
+  void offer(Sequence& s, DraftKind kind, int drafts, bool is_tree);
   int choose_next_drafts();
+  int choose_next_drafts(int most, bool are_trees);
+  bool wants_prompt_drafts();
+  void earn();
   int draft_end(int end) const;
 
   // build_batch.cpp
@@ -138,6 +146,8 @@ class DpScheduler {
   void count_prompt(const Sequence& s);
   static void keep_right_state(Sequence& s, const StepInFlightItem& item, int taken);
   void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
+  void count_chain(Sequence& s, DraftKind kind, int drafted, int right);
+  void count_tree(Sequence& s, int drafted, std::span<const std::int32_t> tokens);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, const Sequence* s, Event& event, FinishReason reason);
   void publish(Sequence& s, int end, PageRef snapshot);
@@ -178,10 +188,13 @@ class DpScheduler {
   int lacking_group_ = 0;  // set by grow() when it fails
   std::vector<Item> prefills_, decodes_;
   std::vector<DraftController::Offer> offers_;  // of decodes_
+  std::vector<double> gains_;                   // of offers_, max_drafts each
   std::vector<std::int32_t> forced_;            // of one of them
   int next_drafts_ = -1;                        // Batch::max_drafts
   std::vector<std::int64_t> branch_pages_;      // [group] of the step's branches
-  bool probes_next_ = false;  // the next step's drafts are there to see whether they pay
+  bool next_is_tree_ = false;                   // the draft makes trees
+  bool probes_next_ = false;    // the next step's drafts are there to see whether they pay
+  bool explores_next_ = false;  // the next step checks all of them, to see what each brings
   std::size_t num_probes_ = 0;
 
   DraftController draft_controller_;

@@ -1,6 +1,7 @@
 #include "scheduler/draft_controller.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 constexpr double kLeastGain = 1.02;
 // What probes may cost, as a share of the steps between them.
 constexpr double kProbeShare = 0.005;
+// Steps whose share is kept at most. A draft's run behind a long prompt takes that of many.
+constexpr double kMaxEarned = 100'000;
 
 }  // namespace
 
@@ -22,12 +25,50 @@ double DraftAcceptance::chance(double prior, double weight) const {
   return (right_ + weight * prior) / (seen_ + weight);
 }
 
-int DraftController::choose(std::span<Offer> offers, int other_rows, int max_drafts) {
+void RankAcceptance::add(int drafted, std::span<const std::int32_t> right, double memory) {
+  if (std::cmp_less(ranks_.size(), drafted)) ranks_.resize(static_cast<std::size_t>(drafted));
+  for (int rank = 0; rank < drafted; ++rank) {
+    Seen& seen = ranks_[static_cast<std::size_t>(rank)];
+    const bool was_right = std::ranges::count(right, rank + 1) > 0;
+    seen.right = seen.right * memory + was_right;
+    seen.seen = seen.seen * memory + 1;
+  }
+}
+
+double RankAcceptance::chance(std::size_t rank, double prior, double weight) const {
+  const Seen seen = rank < ranks_.size() ? ranks_[rank] : Seen{};
+  return (seen.right + weight * prior) / (seen.seen + weight);
+}
+
+// A better node is right no less often: ranks that were seen otherwise get their mean. A rank that
+// was not seen yet is taken for a bit less than the one before it.
+void DraftController::fill_gains(const RankAcceptance& seen, std::span<double> gains) const {
+  double all = 1;
+  for (std::size_t rank = 0; rank < gains.size(); ++rank) {
+    all = all_ranks_.chance(rank, all * kFirstChance, kWeightOfFirst);
+    gains[rank] = seen.chance(rank, all, kWeightOfAllRanks);
+    double sum = gains[rank];
+    std::size_t begin = rank;
+    while (begin > 0 && gains[begin - 1] < sum / static_cast<double>(rank - begin + 1))
+      sum += gains[--begin];
+    std::fill(gains.begin() + static_cast<std::ptrdiff_t>(begin),
+              gains.begin() + static_cast<std::ptrdiff_t>(rank) + 1,
+              sum / static_cast<double>(rank - begin + 1));
+  }
+}
+
+int DraftController::choose(std::span<Offer> offers, const Wanted& wanted) {
+  const auto [other_rows, max_drafts, are_trees] = wanted;
+  const auto right_of = [](const Offer& offer, int draft, double before) {
+    return offer.gains.empty() ? before * offer.chance
+                               : offer.gains[static_cast<std::size_t>(draft) - 1];
+  };
   int best = max_drafts;
   if (costs_.are_known()) {
     const auto sequences = static_cast<double>(offers.size());
     double tokens = sequences, rows = sequences + other_rows;
     double best_rate = kLeastGain * tokens / costs_.plain.at(rows), best_rows = rows;
+    rate_ = best_rate / kLeastGain;
     best = 0;
     right_.assign(offers.size(), 1);
     // A row that brings less than its time brings without drafts never pays.
@@ -38,7 +79,7 @@ int DraftController::choose(std::span<Offer> offers, int other_rows, int max_dra
       const double before = rows;
       for (std::size_t i = 0; i < offers.size(); ++i) {
         if (offers[i].drafts < k) continue;
-        right_[i] *= offers[i].chance;
+        right_[i] = right_of(offers[i], k, right_[i]);
         if (right_[i] < least_right) {
           offers[i].drafts = k - 1;
           continue;
@@ -47,9 +88,10 @@ int DraftController::choose(std::span<Offer> offers, int other_rows, int max_dra
         rows += 1;
       }
       if (rows == before) break;
-      const double rate = tokens / (costs_.checks.at(rows) + costs_.draft_s(sequences, k));
+      const double rate =
+          tokens / (costs_.checks.at(rows) + costs_.draft_s(sequences, k, are_trees));
       if (rate <= best_rate) continue;
-      best_rate = rate;
+      rate_ = best_rate = rate;
       best_rows = rows;
       best = k;
     }
@@ -58,8 +100,9 @@ int DraftController::choose(std::span<Offer> offers, int other_rows, int max_dra
         best > 0 ? best_rate * (costs_.checks.at(best_rows) - costs_.checks.at(best_rows - 1)) : 1;
     for (Offer& offer : offers) {
       int paying = 0;
-      for (double right = offer.chance; paying < std::min(best, offer.drafts) && right >= least;
-           right *= offer.chance)
+      double right = 1;
+      while (paying < std::min(best, offer.drafts) &&
+             (right = right_of(offer, paying + 1, right)) >= least)
         ++paying;
       offer.drafts = paying;
     }
@@ -70,6 +113,22 @@ int DraftController::choose(std::span<Offer> offers, int other_rows, int max_dra
     most = std::max(most, offer.drafts);
   }
   return most;
+}
+
+double DraftController::step_s(int sequences, int drafts, bool are_trees) const {
+  const CostLine& line = drafts > 0 ? costs_.checks : costs_.plain;
+  return line.at(sequences * (1.0 + drafts)) + costs_.draft_s(sequences, drafts, are_trees);
+}
+
+void DraftController::earn(int rows) {
+  const double share = kProbeShare * costs_.checks.at(rows);
+  credit_s_ = std::min(credit_s_ + share, kMaxEarned * share);
+}
+
+bool DraftController::affords(double seconds) {
+  if (credit_s_ < seconds) return false;
+  credit_s_ -= seconds;
+  return true;
 }
 
 bool DraftController::probes() {

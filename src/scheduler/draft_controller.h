@@ -2,13 +2,18 @@
 //
 //   DraftController controller(costs);
 //   std::vector<DraftController::Offer> offers = ...;    // of each decode row of the step
-//   const int most = controller.choose(offers, other_rows, max_drafts);
+//   const int most = controller.choose(offers, {.other_rows = rows, .max_drafts = 7});
 //   controller.add(drafted, accepted);                   // what became of a sequence's
 //
 // A draft is right with a chance that the controller sees for each sequence: recent drafts count
 // more, and all sequences' where there are few. With k drafts a sequence brings 1 + p + .. + p^k
 // tokens a step. That number of drafts is taken which brings most tokens a second. Where none pays,
 // now and then one sequence gets drafts, to see whether that has changed.
+//
+// Nodes of a tree stand best first. Each rank has a chance of its own to be on the right path, and
+// adds it to the tokens of a step.
+//
+// What is done to see more, and pays nothing itself, takes a small share of the time (earn()).
 #pragma once
 
 #include <array>
@@ -37,6 +42,20 @@ class DraftAcceptance {
   double right_ = 0, seen_ = 0;  // drafts whose forerunners were right, weighed by age
 };
 
+// How often the nodes of trees were right, by rank: the best node has rank 0.
+class RankAcceptance {
+ public:
+  // A step checked the best `drafted` nodes. `right`: numbers of the right ones, 1 for the best.
+  void add(int drafted, std::span<const std::int32_t> right, double memory);
+  double chance(std::size_t rank, double prior, double weight) const;
+
+ private:
+  struct Seen {
+    double right = 0, seen = 0;  // weighed by age
+  };
+  std::vector<Seen> ranks_;
+};
+
 class DraftController {
  public:
   explicit DraftController(DraftCosts costs) : costs_(std::move(costs)) {}
@@ -45,19 +64,49 @@ class DraftController {
   struct Offer {
     double chance = 0;  // that a draft is right
     int drafts = 0;     // there are so many; out: so many pay
+    // Of a tree: what each node adds to the tokens of a step, descending. Empty: a chain.
+    std::span<const double> gains = {};
   };
-  // The most drafts of a sequence, 0 to max_drafts. `other_rows`: of prefill chunks. Without costs
-  // all are taken.
-  int choose(std::span<Offer> offers, int other_rows, int max_drafts);
+  struct Wanted {
+    int other_rows = 0;  // of prefill chunks
+    int max_drafts = 0;
+    bool are_trees = false;  // of which the draft makes more
+  };
+  // The most drafts of a sequence, 0 to max_drafts. Without costs all are taken.
+  int choose(std::span<Offer> offers, const Wanted& wanted);
+  // Tokens a second of the last choice.
+  double rate() const { return rate_; }
+  // Seconds of a step with so many drafts of each sequence, and of the draft behind it.
+  double step_s(int sequences, int drafts, bool are_trees) const;
   // choose() gave none for a step.
-  void pass() { ++steps_without_; }
+  void pass() {
+    ++steps_without_;
+    ++passes_;
+  }
+  // choose() gave some.
+  void resume() { passes_ = 0; }
+  // Whether no draft has paid for a while.
+  bool is_off() const { return passes_ >= kFirstWait; }
   // Whether a sequence gets a draft nevertheless; then the next wait is longer.
   bool probes();
   // Whether a draft that did not run since the last probe may run for one. It makes up for the
   // slots of all steps between, which costs little on a GPU and much on a CPU.
   bool can_make_up(int sequences) const;
 
+  // A step of so many rows was planned, of which a share may go into finding out more.
+  void earn(int rows);
+  // Takes the seconds from what was earned, where there is as much.
+  bool affords(double seconds);
+  // A probe begins that probes() did not ask for.
+  void begin_probe() { steps_without_ = 0; }
+
   void add(int drafted, int accepted, DraftKind kind = DraftKind::kMethod);
+  void add_tree(int drafted, std::span<const std::int32_t> right) {
+    all_ranks_.add(drafted, right, kMemoryOfAll);
+  }
+  // Offer::gains of a sequence of whose trees `seen` is known.
+  void fill_gains(const RankAcceptance& seen, std::span<double> gains) const;
+  const DraftCosts& costs() const { return costs_; }
   // Of a sequence of whose drafts of this kind `seen` is known.
   double chance(const DraftAcceptance& seen, DraftKind kind = DraftKind::kMethod) const {
     const DraftAcceptance& all = all_[static_cast<std::size_t>(kind)];
@@ -68,11 +117,15 @@ class DraftController {
   static constexpr double kFirstChance = 0.8;
   static constexpr int kProbe = 1;  // drafts of a sequence that is asked whether they pay again
   static constexpr double kWeightOfFirst = 2, kWeightOfAll = 3;
+  // Of a rank each step says one thing, of a chain's drafts several.
+  static constexpr double kMemoryOfRank = 0.95, kWeightOfAllRanks = 8;
 
  private:
   const DraftCosts costs_;
   std::array<DraftAcceptance, kNumDraftKinds> all_;
-  int steps_without_ = 0, wait_ = kFirstWait;
+  RankAcceptance all_ranks_;
+  int steps_without_ = 0, wait_ = kFirstWait, passes_ = 0;
+  double rate_ = 0, credit_s_ = 0;
   std::vector<double> right_;  // of each offer: the chance that all its drafts so far are
 
   static constexpr int kFirstWait = 8, kLongestWait = 512;

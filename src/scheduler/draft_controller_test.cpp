@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -23,7 +25,8 @@ DraftCosts dear_rows() {
 }
 
 int choice(const DraftCosts& costs, Offers offers, int other_rows, int max_drafts) {
-  return DraftController(costs).choose(offers, other_rows, max_drafts);
+  return DraftController(costs).choose(offers,
+                                       {.other_rows = other_rows, .max_drafts = max_drafts});
 }
 
 TEST(DraftController, TakesTheNumberThatBringsMostTokensASecond) {
@@ -90,7 +93,7 @@ TEST(DraftController, WithoutCostsAllDraftsAreTaken) {
 // Beside a sequence whose drafts are right, another one's cost more than they bring.
 TEST(DraftController, EachSequenceHasTheDraftsThatPay) {
   Offers offers = {{0.95, 7}, {0.05, 7}, {0.5, 0}};
-  EXPECT_GE(DraftController(dear_rows()).choose(offers, 0, 7), 3);
+  EXPECT_GE(DraftController(dear_rows()).choose(offers, {.max_drafts = 7}), 3);
   EXPECT_GE(offers[0].drafts, 3);
   EXPECT_EQ(offers[1].drafts, 0);
   EXPECT_EQ(offers[2].drafts, 0);
@@ -139,7 +142,7 @@ struct Trial {
     std::mt19937 random(5);
     for (int i = 0; i < steps; ++i) {
       Offers offers = {{controller.chance(seen), 7}};
-      int drafts = controller.choose(offers, 0, 7);
+      int drafts = controller.choose(offers, {.max_drafts = 7});
       if (drafts == 0) controller.pass();
       if (drafts == 0 && controller.probes()) drafts = DraftController::kProbe;
       int accepted = 0;
@@ -179,6 +182,56 @@ TEST(DraftController, ComesNearTheBestFixedNumber) {
       // Three hundredths, and what 4,000 drawn steps differ from their mean by: below two more.
       EXPECT_GT(Trial(costs, chance, 4000).rate(), 0.95 * best) << chance;
     }
+}
+
+// The chance of each rank of a tree's nodes is found out, and the best number of nodes taken.
+TEST(DraftController, TakesTheNodesThatPay) {
+  std::mt19937 random(9);
+  const std::vector<double> chances = {0.8, 0.6, 0.5, 0.3, 0.1, 0.1, 0.02, 0.01, 0, 0};
+  for (const DraftCosts& costs : {cheap_rows(), dear_rows()}) {
+    DraftController controller(costs);
+    RankAcceptance seen;
+    std::vector<double> gains(10);
+    double seconds = 0, tokens = 0;
+    const auto rate = [&](int nodes) {
+      double sum = 1;
+      for (int rank = 0; rank < nodes; ++rank) sum += chances[static_cast<std::size_t>(rank)];
+      return sum / (nodes == 0 ? costs.plain.at(1) : costs.checks.at(1 + nodes));
+    };
+    for (int i = 0; i < 4000; ++i) {
+      controller.fill_gains(seen, gains);
+      EXPECT_TRUE(std::ranges::is_sorted(gains, std::greater{}));
+      Offers offers = {{.drafts = 10, .gains = gains}};
+      int nodes = controller.choose(offers, {.max_drafts = 10, .are_trees = true});
+      if (nodes == 0) controller.pass();
+      if (nodes == 0 && controller.probes()) nodes = DraftController::kProbe;
+      std::vector<std::int32_t> right = {0};
+      for (int rank = 0; rank < nodes; ++rank)
+        if (std::uniform_real_distribution<>(0, 1)(random) <
+            chances[static_cast<std::size_t>(rank)])
+          right.push_back(rank + 1);
+      seconds += nodes == 0 ? costs.plain.at(1) : costs.checks.at(1 + nodes);
+      tokens += static_cast<double>(right.size());
+      seen.add(nodes, right, DraftController::kMemoryOfRank);
+      controller.add_tree(nodes, right);
+      controller.add(std::min(nodes, 1), right.size() > 1);
+    }
+    double best = 0;
+    for (int nodes = 0; nodes <= 10; ++nodes) best = std::max(best, rate(nodes));
+    EXPECT_GT(tokens / seconds, 0.95 * best) << "as in ComesNearTheBestFixedNumber";
+  }
+}
+
+TEST(DraftController, SpendsAShareOfTheTime) {
+  DraftController controller(dear_rows());
+  EXPECT_FALSE(controller.affords(0.001));
+  for (int i = 0; i < 100; ++i) controller.earn(1);
+  EXPECT_FALSE(controller.affords(0.006)) << "100 steps of 10 ms, and half a hundredth of them";
+  EXPECT_TRUE(controller.affords(0.004));
+  EXPECT_FALSE(controller.affords(0.002));
+  for (int i = 0; i < 300'000; ++i) controller.earn(1);
+  EXPECT_FALSE(controller.affords(5.01)) << "what was earned long ago";
+  EXPECT_TRUE(controller.affords(4.99));
 }
 
 TEST(DraftController, ProbesMoreSeldomWhileNothingIsRight) {

@@ -23,22 +23,29 @@ void keep_in_tree(Sequence& s, const Keep& keep) {
 // Drafts behind the decode rows of the step: those that pay, and have room.
 void DpScheduler::plan_drafts() {
   const int most = max_drafts_of_step();
-  offers_.clear();
+  const bool probes = probes_next_, explores = explores_next_;
+  begin_offers();
   num_draft_states_ = 0;
   bool any = false;
   for (Item& item : decodes_) {
     Sequence& s = *item.sequence;
     find_drafts(s, most);
     any = any || !s.drafts.empty();
-    offers_.push_back({draft_controller_.chance(s.draft_acceptance(s.draft_kind), s.draft_kind),
-                       static_cast<int>(s.drafts.size())});
+    offer(s, s.draft_kind, static_cast<int>(s.drafts.size()), s.is_tree);
   }
   int other_rows = 0;
   for (const Item& item : prefills_) other_rows += item.count;
-  const bool paying = draft_controller_.choose(offers_, other_rows, most) > 0;
+  const bool are_trees =
+      std::ranges::any_of(decodes_, [](const Item& item) { return item.sequence->is_tree; });
+  const bool paying =
+      draft_controller_.choose(
+          offers_, {.other_rows = other_rows, .max_drafts = most, .are_trees = are_trees}) > 0;
+  if (explores)
+    for (std::size_t i = 0; i < decodes_.size(); ++i)
+      offers_[i].drafts = static_cast<int>(decodes_[i].sequence->drafts.size());
   if (any && !paying && options_.make_drafter) draft_controller_.pass();
   // A prompt's draft has been made already.
-  if (any && !paying && (probes_next_ || draft_controller_.probes())) {
+  if (any && !paying && !explores && (probes || draft_controller_.probes())) {
     // Another sequence each time.
     std::size_t i = num_probes_++ % decodes_.size();
     while (decodes_[i].sequence->drafts.empty()) i = (i + 1) % decodes_.size();
@@ -48,10 +55,16 @@ void DpScheduler::plan_drafts() {
     Sequence& s = *decodes_[i].sequence;
     const auto count = std::min<std::size_t>(s.drafts.size(), offers_[i].drafts);
     s.drafts.resize(count);
-    if (!s.draft_parents.empty()) s.draft_parents.resize(count);
-    make_room_for_drafts(s);
+    if (s.draft_parents.empty()) continue;
+    s.draft_parents.resize(count);
+    if (is_chain(s.draft_parents)) s.draft_parents.clear();
   }
   next_drafts_ = options_.make_drafter ? -1 : choose_next_drafts();
+  for (const Item& item : decodes_) {
+    // Branches of this step would be those of the next drafts.
+    if (next_drafts_ > 0 && !next_is_tree_) keep_best_chain(*item.sequence);
+    make_room_for_drafts(*item.sequence);
+  }
   if (options_.draft_branches > 1) make_branches_of_step();
   int drafts = 0;
   for (Item& item : decodes_) {
@@ -60,6 +73,48 @@ void DpScheduler::plan_drafts() {
     drafts = std::max(drafts, count);
   }
   if (!decodes_.empty()) ++shared_counters_.stats.steps_by_drafts.at(drafts);
+  earn();
+}
+
+void DpScheduler::begin_offers() {
+  offers_.clear();
+  gains_.resize((prefills_.size() + decodes_.size()) *
+                static_cast<std::size_t>(options_.max_drafts));
+}
+
+// So many drafts of a sequence.
+void DpScheduler::offer(Sequence& s, DraftKind kind, int drafts, bool is_tree) {
+  const auto most = static_cast<std::size_t>(options_.max_drafts);
+  DraftController::Offer& out = offers_.emplace_back();
+  out.chance = draft_controller_.chance(s.draft_acceptance(kind), kind);
+  out.drafts = drafts;
+  if (!is_tree) return;
+  const std::span<double> gains =
+      std::span(gains_).subspan((offers_.size() - 1) * most, static_cast<std::size_t>(drafts));
+  draft_controller_.fill_gains(s.rank_acceptance, gains);
+  out.gains = gains;
+}
+
+void DpScheduler::earn() {
+  if (!options_.draft_costs.are_known()) return;
+  int rows = 0;
+  for (const auto* items : {&decodes_, &prefills_})
+    for (const Item& item : *items) rows += item.count;
+  if (rows > 0) draft_controller_.earn(rows);
+}
+
+// Leaves of a tree the best node of each level.
+void DpScheduler::keep_best_chain(Sequence& s) {
+  if (s.draft_parents.empty()) return;
+  std::int32_t last = 0;
+  const std::vector<std::int32_t> parents = s.draft_parents;
+  keep_drafts({s.drafts, s.draft_parents}, [&](std::size_t i) {
+    if (parents[i] != last) return false;
+    last = static_cast<std::int32_t>(i) + 1;
+    return true;
+  });
+  s.draft_parents.clear();
+  s.is_tree = false;
 }
 
 // How many drafts each decode row may get so that the step stays within max_draft_rows.
@@ -79,6 +134,7 @@ void DpScheduler::find_drafts(Sequence& s, int max_drafts) {
   if (options_.make_drafter || !may) {
     s.drafts.clear();
     s.draft_parents.clear();
+    s.is_tree = false;
   }
   s.draft_kind = DraftKind::kMethod;
   if (!may) return;
@@ -127,6 +183,7 @@ void DpScheduler::find_forced(Sequence& s, int max_drafts) {
   }
   s.drafts.assign(forced_.begin(), forced_.end());
   s.draft_parents.clear();
+  s.is_tree = false;
   s.draft_kind = DraftKind::kForced;
 }
 
@@ -159,26 +216,70 @@ void DpScheduler::make_room_for_drafts(Sequence& s) {
   s.draft_states.resize(state_group_ < 0 ? 0 : s.drafts.size());
 }
 
-// How many drafts the next step can use, if it has the sequences of this one. Where there are
-// chunks of prompts the draft runs, so that a new sequence begins with a draft.
+// How many drafts the next step can use, if it has the sequences of this one. A draft runs behind
+// chunks of prompts while drafts pay or may pay, so that a new sequence begins with a draft.
 int DpScheduler::choose_next_drafts() {
-  probes_next_ = false;
-  if (!options_.draft_costs.are_known())
-    return options_.draft_branches > 1 ? max_drafts_of_step() : -1;
-  offers_.clear();
-  for (const auto* items : {&decodes_, &prefills_})
-    for (const Item& item : *items)
-      offers_.push_back(
-          {draft_controller_.chance(item.sequence->draft_acceptance(DraftKind::kMethod)),
-           options_.max_drafts});
+  probes_next_ = explores_next_ = false;
+  const bool branches = options_.draft_branches > 1;
+  next_is_tree_ = branches;
   const int most = max_drafts_of_step();
-  const int chosen = draft_controller_.choose(offers_, 0, most);
-  if (chosen > 0 || !prefills_.empty()) return std::max(chosen, 1);
+  if (!options_.draft_costs.are_known()) return branches ? most : -1;
+  int chosen = choose_next_drafts(most, false);
+  if (branches) {
+    const double of_chains = draft_controller_.rate();
+    const int nodes = choose_next_drafts(most, true);
+    next_is_tree_ = nodes > 1 && draft_controller_.rate() > of_chains;
+    const auto sequences = static_cast<int>(offers_.size());
+    if (next_is_tree_) chosen = nodes;
+    if (chosen > 0 && (chosen < most || !next_is_tree_) &&
+        draft_controller_.affords(draft_controller_.step_s(sequences, most, true) -
+                                  draft_controller_.step_s(sequences, chosen, next_is_tree_))) {
+      explores_next_ = next_is_tree_ = true;
+      chosen = most;
+    }
+  }
+  if (chosen > 0) {
+    draft_controller_.resume();
+    return chosen;
+  }
   draft_controller_.pass();
+  if (!prefills_.empty()) {
+    probes_next_ = most > 0 && wants_prompt_drafts();
+    return probes_next_ ? DraftController::kProbe : 0;
+  }
   if (most == 0 || !draft_controller_.can_make_up(static_cast<int>(decodes_.size()))) return 0;
   if (!draft_controller_.probes()) return 0;
   probes_next_ = true;
   return DraftController::kProbe;
+}
+
+int DpScheduler::choose_next_drafts(int most, bool are_trees) {
+  const int levels = options_.draft_costs.tree_levels;
+  const int drafts = are_trees || levels == 0 ? options_.max_drafts : levels;
+  begin_offers();
+  for (const auto* items : {&decodes_, &prefills_})
+    for (const Item& item : *items) offer(*item.sequence, DraftKind::kMethod, drafts, are_trees);
+  return draft_controller_.choose(offers_,
+                                  {.max_drafts = std::min(most, drafts), .are_trees = are_trees});
+}
+
+// Where no draft pays: whether the draft runs behind the chunks of this step nevertheless. It is
+// decided for each prompt at its first chunk.
+bool DpScheduler::wants_prompt_drafts() {
+  using PromptDraft = Sequence::PromptDraft;
+  bool runs = false;
+  for (const Item& item : prefills_) {
+    Sequence& s = *item.sequence;
+    if (s.prompt_draft == PromptDraft::kUndecided) {
+      const int slots = s.prefill_end - s.planned;
+      const bool may = !draft_controller_.is_off() ||
+                       draft_controller_.affords(options_.draft_costs.first_pass.at(slots));
+      s.prompt_draft = may ? PromptDraft::kRuns : PromptDraft::kPutOff;
+      if (may) draft_controller_.begin_probe();
+    }
+    runs = runs || s.prompt_draft == PromptDraft::kRuns;
+  }
+  return runs;
 }
 
 // Where the slots end that a draft fills behind a step that ends at `end`.

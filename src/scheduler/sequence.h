@@ -79,8 +79,11 @@ struct Sequence {
   int collected = 0;    // as `planned`, for committed steps
   std::vector<std::int32_t> drafts;         // drafts at the tokens behind the known ones
   std::vector<std::int32_t> draft_parents;  // as BatchResult::draft_parents; empty: a chain
+  bool is_tree = false;                     // the drafts are the best of a tree, best first
   DraftKind draft_kind = DraftKind::kMethod;
   BranchPages branches;  // of the step in flight
+  // Whether a draft runs behind the chunks of its prompt.
+  enum class PromptDraft : std::uint8_t { kUndecided, kRuns, kPutOff } prompt_draft = {};
   int samples_in_flight = 0;
   int steps_in_flight = 0;
   std::uint64_t last_step = 0;         // the last step that names the sequence
@@ -102,6 +105,7 @@ struct Sequence {
   std::unique_ptr<TokenDrafter> drafter;  // null before its first use
   DraftCounts draft_counts;
   std::array<DraftAcceptance, kNumDraftKinds> draft_acceptances;  // by kind
+  RankAcceptance rank_acceptance;
   int passed_over = 0;  // number of times that policy lpm took a later sequence first
   int retractions = 0;
 
@@ -163,6 +167,8 @@ inline void Sequence::reset_run() {
   planned = collected = snapshot_at = branch_at = 0;
   drafts.clear();
   draft_parents.clear();
+  is_tree = false;
+  prompt_draft = {};
   branches = {};
   published = false;
 }

@@ -23,6 +23,22 @@ std::vector<Candidate> best_of(std::vector<Candidate> all, int count) {
   return all;
 }
 
+// Parents stand before their children.
+DraftTreeNodes nodes_of(const std::vector<Candidate>& chosen) {
+  DraftTreeNodes out;
+  std::unordered_map<std::int32_t, std::int32_t> places = {{-1, 0}};
+  for (const Candidate& one : chosen) {
+    const auto parent = places.find(one.parent);
+    check(parent != places.end(), "candidate {} of a tree has no parent {}", one.number,
+          one.parent);
+    out.numbers.push_back(one.number);
+    out.tokens.push_back(one.token);
+    out.parents.push_back(parent->second);
+    places.emplace(one.number, static_cast<std::int32_t>(out.tokens.size()));
+  }
+  return out;
+}
+
 }  // namespace
 
 bool DraftTreeBuilder::add_level(std::span<const float> probabilities,
@@ -50,6 +66,7 @@ bool DraftTreeBuilder::add_level(std::span<const float> probabilities,
   } else {
     frontier_ = best_of(std::move(level), static_cast<int>(rows));
   }
+  best_.push_back(frontier_.front());
   return true;
 }
 
@@ -60,18 +77,18 @@ void DraftTreeBuilder::narrow(int width) {
 DraftTreeNodes DraftTreeBuilder::select(int count) const {
   std::vector<Candidate> chosen = best_of(candidates_, count);
   std::ranges::sort(chosen, {}, &Candidate::number);
-  DraftTreeNodes out;
-  std::unordered_map<std::int32_t, std::int32_t> places = {{-1, 0}};
-  for (const Candidate& one : chosen) {
-    const auto parent = places.find(one.parent);
-    check(parent != places.end(), "candidate {} of a tree has no parent {}", one.number,
-          one.parent);
-    out.numbers.push_back(one.number);
-    out.tokens.push_back(one.token);
-    out.parents.push_back(parent->second);
-    places.emplace(one.number, static_cast<std::int32_t>(out.tokens.size()));
-  }
-  return out;
+  return nodes_of(chosen);
+}
+
+// No child is before its parent: its score is no larger, and its number is.
+DraftTreeNodes DraftTreeBuilder::select_best_first(int count) const {
+  return nodes_of(best_of(candidates_, count));
+}
+
+DraftTreeNodes DraftTreeBuilder::select_chain(int count) const {
+  std::vector<Candidate> chosen = best_;
+  if (std::cmp_less(count, chosen.size())) chosen.resize(static_cast<std::size_t>(count));
+  return nodes_of(chosen);
 }
 
 TreeArrays arrays_of(std::span<const std::int32_t> parents, std::int32_t seq_len) {

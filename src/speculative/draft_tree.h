@@ -25,7 +25,7 @@ constexpr std::int64_t max_tree_drafts(std::int64_t topk, std::int64_t steps) {
 
 // Index 0 is the first draft. A parent is 0 for the known token, i for the i-th draft.
 struct DraftTreeNodes {
-  std::vector<std::int32_t> numbers;  // ascending
+  std::vector<std::int32_t> numbers;
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> parents;
 };
@@ -50,14 +50,19 @@ class DraftTreeBuilder {
   void narrow(int width);
   // Best first; of the first level in the order of the table.
   std::span<const Candidate> frontier() const { return frontier_; }
-  // At most `count` nodes: the best of all candidates.
+  // At most `count` nodes: the best of all candidates, ascending by number.
   DraftTreeNodes select(int count) const;
+  // The same, best first: the first nodes are the best tree of so many.
+  DraftTreeNodes select_best_first(int count) const;
+  // At most `count` nodes: the best node of each frontier, whose frontiers have one node.
+  DraftTreeNodes select_chain(int count) const;
 
  private:
   const int topk_;
   int levels_ = 0;
   std::vector<Candidate> candidates_;  // ascending by number
   std::vector<Candidate> frontier_;
+  std::vector<Candidate> best_;  // of each frontier
 };
 
 // Of a tree with the known token as node 0; [nodes] each.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +49,23 @@ TEST(DraftTree, TakesTheBestPaths) {
   EXPECT_EQ(nodes.tokens, (Tokens{7, 8, 1, 3, 5, 9}));
   EXPECT_EQ(nodes.parents, (Tokens{0, 0, 1, 2, 3, 4}));
   EXPECT_EQ(builder.select(100).tokens.size(), 10u) << "all that there are";
+  // Scores .6 .42 .3 .27 .27 .21
+  const DraftTreeNodes best = builder.select_best_first(6);
+  EXPECT_EQ(best.numbers, (Tokens{0, 2, 1, 4, 8, 6}));
+  EXPECT_EQ(best.tokens, (Tokens{7, 1, 8, 3, 9, 5}));
+  EXPECT_EQ(best.parents, (Tokens{0, 1, 0, 3, 4, 2}));
+}
+
+TEST(DraftTree, OfOneNodeALevelIsAChain) {
+  DraftTreeBuilder builder(2);
+  ASSERT_TRUE(builder.add_level(Floats{0.6f, 0.3f}, Tokens{7, 8}));
+  builder.narrow(1);
+  ASSERT_TRUE(builder.add_level(Floats{0.4f, 0.5f}, Tokens{1, 2}));
+  ASSERT_TRUE(builder.add_level(Floats{0.1f, 0.0f}, Tokens{3, 4}));
+  const DraftTreeNodes chain = builder.select_chain(9);
+  EXPECT_EQ(chain.tokens, (Tokens{7, 2, 3}));
+  EXPECT_EQ(chain.parents, (Tokens{0, 1, 2}));
+  EXPECT_EQ(builder.select_chain(2).tokens, (Tokens{7, 2}));
 }
 
 TEST(DraftTree, TiesGoToTheSmallerNumber) {
@@ -120,6 +138,13 @@ TEST(DraftTree, EqualsTheReferences) {
         ASSERT_EQ(builder.frontier().size(), flats.size());
         for (std::size_t i = 0; i < flats.size(); ++i)
           EXPECT_EQ(builder.frontier()[i].number, first + flats[i]);
+      }
+      // The first nodes of the best ones are the best tree of so many.
+      const DraftTreeNodes best = builder.select_best_first(count);
+      for (int some = 1; some <= count; ++some) {
+        Tokens numbers(best.numbers.begin(), best.numbers.begin() + some);
+        std::ranges::sort(numbers);
+        EXPECT_EQ(numbers, builder.select(some).numbers);
       }
       const DraftTreeNodes nodes = builder.select(count);
       EXPECT_EQ(nodes.numbers, wanted["selected"].get<Tokens>());

@@ -97,8 +97,8 @@ std::string describe(const SpeculationOptions& options) {
       fmt::format("{}, up to {} drafts for a sequence in a step",
                   options.has_method() ? name : "tokens that grammars force", options.max_drafts);
   if (options.has_trees())
-    text += fmt::format(", in trees of {} steps with {} behind each token, as many as there are",
-                        options.steps, options.topk);
+    text += fmt::format(", in trees of {} steps with {} behind each token", options.steps,
+                        options.topk);
   if (options.has_method() && options.forced_tokens) text += ", those that grammars force first";
   if (options.method == DraftMethod::kNgram)
     text += fmt::format(", behind matches of {} to {} tokens", options.ngram.min_match,

@@ -17,9 +17,10 @@ SERVERS = {
     "nextn": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-adaptive=false"),
     "vllm": ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}', "--speculative-adaptive=false"),
     "trees": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "4",
-              "--speculative-num-draft-tokens", "16"),
+              "--speculative-num-draft-tokens", "16", "--speculative-adaptive=false"),
     # As many drafts as pay on this machine, which may be none.
     "adaptive": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"),
+    "adaptive trees": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "4"),
 }
 REPEAT = "Say it again: one two three four five, one two three four five, one two three"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -44,8 +45,8 @@ def drafting(request, tmp_path_factory):
     with Server(TINY, "--dtype", "float32", "--served-model-name", "tiny", "--max-total-tokens", "65536",
                 *SERVERS[request.param], log=log) as server:
         server.log = log
-        server.max_drafts = {"ngram": 4, "vllm": 2, "trees": 15}.get(request.param, 3)
-        server.least_drafts = 0 if request.param == "adaptive" else 1
+        server.max_drafts = {"ngram": 4, "vllm": 2, "trees": 15, "adaptive trees": 15}.get(request.param, 3)
+        server.least_drafts = 0 if request.param.startswith("adaptive") else 1
         yield server
 
 
@@ -178,7 +179,8 @@ def test_recorded_chats_accept_as_many_drafts_of_trees():
     steps = emitted = 0
     with Server(TINY, "--dtype", "float32", "--speculative-algorithm", "EAGLE3", "--disable-radix-cache",
                 "--speculative-draft-model-path", str(head), "--speculative-num-steps", "3",
-                "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "16") as server:
+                "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "16",
+                "--speculative-adaptive=false") as server:
         for recorded in chats:
             body = {"input_ids": recorded["prompt_ids"],
                     "sampling_params": {"max_new_tokens": len(recorded["output_ids"]), "temperature": 0,

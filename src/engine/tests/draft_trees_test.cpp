@@ -101,6 +101,25 @@ TEST(DraftTrees, DraftModelsChangeNothing) {
   }
 }
 
+// Trees of any size, chains and nothing in turn: what pays on this machine at this moment.
+TEST(DraftTrees, AsManyAsPayChangeNothing) {
+  const Copy copy("mistral-swa");
+  for (const bool own : {false, true}) {
+    SCOPED_TRACE(own);
+    const Options options = own ? tiny() : options_for("mistral-swa");
+    Options trees = own ? with_trees(options) : with_trees(options, "STANDALONE", copy.path());
+    trees.speculative_adaptive = true;
+    for (const int count : {1, 17}) {
+      std::vector<Request> requests = greedy_requests(count);
+      for (Request& request : requests) request.max_new_tokens += 200;
+      const Outcome drafted = outcome_of(trees, requests);
+      expect_equal(drafted, outcome_of(options, requests));
+      EXPECT_GT(drafted.stats.drafted_tokens, 0u);
+    }
+    expect_no_change_pressed(options, trees);
+  }
+}
+
 TEST(DraftTrees, CachedPrefixesChangeNothing) {
   const Copy copy("mistral-swa");
   for (const bool own : {false, true}) {

@@ -112,15 +112,18 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
       options.max_draft_rows = options.max_running_requests + random.between(0, 20);
     options.max_steps_in_flight = 1;
     const bool has_state = options.groups.back().retention == Retention::kState;
-    if (!has_state && random.chance(0.5)) {
-      options.draft_branches = random.between(2, 5);
-    } else if (random.chance(0.5)) {  // as many as pay
+    if (!has_state && random.chance(0.5)) options.draft_branches = random.between(2, 5);
+    if (random.chance(options.draft_branches > 1 ? 0.3 : 0.5)) {  // as many as pay
       const double row = random.one_of({0.01, 0.1, 0.5});
       const CostLine line{{{1, 1}, {2, 1 + row}, {8, 1 + 7 * row}}};
       options.draft_costs = {.plain = line,
                              .checks = line,
                              .first_pass = {{{1, random.one_of({0.0, 0.1})}}},
                              .next_pass = {{{1, random.one_of({0.0, 0.1})}}}};
+      if (options.draft_branches > 1) {
+        options.draft_costs.next_tree_pass = {{{1, random.one_of({0.0, 0.2})}}};
+        options.draft_costs.tree_levels = random.between(1, options.max_drafts);
+      }
     }
     out.wrong_draft_chance = random.one_of({0.0, 0.1, 0.3, 0.3, 0.7, 1.0});
   }

@@ -79,6 +79,15 @@ TEST(DraftBacklog, ASequenceThatBeginsAnewHasNoHoles) {
   EXPECT_EQ(backlog.take(1, 2).tokens, (Tokens{4, 5}));
 }
 
+TEST(DraftBacklog, AChunkBehindALostOneHasHoles) {
+  DraftBacklog backlog(8);
+  backlog.lose(1, 20);
+  backlog.restart(1, 20);
+  EXPECT_TRUE(backlog.has_holes(1));
+  backlog.restart(1, 0);  // computed anew
+  EXPECT_FALSE(backlog.has_holes(1));
+}
+
 TEST(DraftBacklog, ForgetsSequencesThatAreGone) {
   DraftBacklog backlog(8);
   backlog.lose(1);

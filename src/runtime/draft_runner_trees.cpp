@@ -1,0 +1,62 @@
+// The runs of a draft that grow trees.
+#include <algorithm>
+#include <utility>
+
+#include "batch/draft_paths.h"
+#include "runtime/draft_runner.h"
+
+namespace sluice {
+
+const Batch& DraftRunner::behind_right_rows(const Batch& batch, const BatchResult& result) {
+  right_rows_.assign(batch.items.size(), {});
+  if (!has_trees(batch)) return batch;
+  seen_ = batch;
+  std::int32_t row = 0, item = 0;
+  for (ItemBranches& one : seen_.branches) {
+    for (; item < one.item; ++item) row += batch.items[static_cast<std::size_t>(item)].count;
+    if (one.parents.empty()) continue;
+    const auto index = static_cast<std::size_t>(item);
+    std::vector<std::int32_t>& right = right_rows_[index];
+    right = right_rows(
+        one.parents,
+        std::span(batch.token_ids).subspan(static_cast<std::size_t>(row), one.parents.size()),
+        result.tokens_of(index));
+    const int branch = paths_of(one.parents).branch_of(static_cast<std::size_t>(right.back()));
+    if (branch > 0) swap_with_branch(one, branch, seen_.groups);
+  }
+  return seen_;
+}
+
+// The rows of a level, each with the pages of its branch.
+void DraftRunner::build_level(const Batch& batch) {
+  begin_pass();
+  rows_.clear();
+  for (const DraftTrees::Entry& entry : trees_.entries()) {
+    add_item(batch, entry.item, entry.position, 1);
+    pass_.items.back().decode = true;
+    if (entry.branch > 0) trees_.take_pages(batch, entry, pass_.groups);
+    pass_.token_ids.push_back(entry.token);
+    from_.push_back(entry.state);
+    want_logits(entry.position);
+  }
+  pass_.mode = ForwardMode::kDecode;
+}
+
+// Behind the first run.
+void DraftRunner::grow_trees(const Batch& batch, int max_drafts, BatchResult& result) {
+  trees_.begin();
+  for (const Row& row : rows_) trees_.add(batch, row.item, row.position, row.state);
+  trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(rows_.size())));
+  Tensor last = first_states_;
+  const int levels = std::min(limits_.steps, max_drafts);
+  for (int depth = 1; depth < levels && trees_.next(batch, limits_.rows()); ++depth) {
+    trees_.copy_rows(ctx_, planes_);
+    build_level(batch);
+    run_pass(depth, last, false);
+    last = next_states_[depth % 2];
+    trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(from_.size())));
+  }
+  trees_.put(max_drafts, batch.items.size(), result);
+}
+
+}  // namespace sluice
