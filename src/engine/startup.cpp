@@ -86,8 +86,7 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
                                   controller.choose({&offer, 1}, {.max_drafts = max_drafts}),
                                   100 * chance));
   }
-  return text + fmt::format("; drafts of one sequence{}: {}",
-                            costs.tree_levels > 0 ? " in a chain" : "", fmt::join(choices, ", "));
+  return text + fmt::format("; drafts of one sequence: {}", fmt::join(choices, ", "));
 }
 
 // "4 processes of 1 threads; stages of layers 0 to 13, 14 to 27"
