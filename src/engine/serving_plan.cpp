@@ -188,7 +188,7 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "and NGRAM; leave one out",
                  name, options.dp_size);
   const std::string no_trees =
-      out.has_trees() ? tree_refusal(options, config.recurrent.has_value(), on_cpu) : "";
+      out.has_trees() ? tree_refusal(config.recurrent.has_value(), on_cpu) : "";
   checks.require(no_trees.empty(), "speculative-eagle-topk",
                  "--speculative-eagle-topk is {}, and {}", out.topk, no_trees);
   checks.require(!options.rope_by_length, option,

@@ -184,16 +184,11 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
   return out;
 }
 
-std::string tree_refusal(const Options& options, bool is_recurrent, bool on_cpu) {
+std::string tree_refusal(bool is_recurrent, bool on_cpu) {
   if (is_recurrent)
     return "the model has recurrent layers, whose states are kept behind the drafts of a chain; "
            "give 1";
   if (!on_cpu) return "trees of drafts are computed on CPUs; give 1 on GPUs";
-  if (options.num_ranks() > 1)
-    return fmt::format("trees of drafts are computed by one rank; give 1 with {} ranks",
-                       options.num_ranks());
-  if (!options.synthetic_acceptance.empty())
-    return "a pretended acceptance is that of chains; give 1";
   return "";
 }
 

@@ -28,6 +28,6 @@ SpeculationOptions read_speculative_config(std::string_view json);
 Result<SpeculationOptions> choose_speculation(const Options& options);
 
 // Why trees of drafts are not served, with what to change; empty: they are.
-std::string tree_refusal(const Options& options, bool is_recurrent, bool on_cpu);
+std::string tree_refusal(bool is_recurrent, bool on_cpu);
 
 }  // namespace sluice

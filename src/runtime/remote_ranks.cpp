@@ -21,7 +21,8 @@ bool wants_masks(const Step& step) {
 
 std::uint64_t hash_result(const BatchResult& result) {
   std::uint64_t hash = 0;
-  for (const auto* list : {&result.token_offsets, &result.tokens, &result.drafts})
+  for (const auto* list :
+       {&result.token_offsets, &result.tokens, &result.drafts, &result.draft_parents})
     hash = hash_span(std::span<const std::int32_t>(*list), hash);
   return hash_span(std::span<const std::uint8_t>(result.failed), hash);
 }

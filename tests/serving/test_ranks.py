@@ -16,6 +16,7 @@ FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
 RANKS = ("--tp-size", "2")
 STAGES = ("--pp-size", "2")
 GROUPS = ("--dp-size", "2", "--enable-dp-attention")
+TREES = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
 
 
 def ranks_of(server):
@@ -37,8 +38,9 @@ def is_running(pid):
 
 
 @pytest.fixture(scope="module", params=[(RANKS, 2, 16), (STAGES, 2, 16), (RANKS + STAGES, 4, 16), (RANKS + GROUPS, 2, 16),
-                                        (("--tp-size", "4", *GROUPS), 4, 64)],
-                ids=["ranks", "stages", "both", "groups", "ranks of groups"])
+                                        (("--tp-size", "4", *GROUPS), 4, 64),
+                                        ((*RANKS, "--speculative-algorithm", "NEXTN", *TREES), 2, 16)],
+                ids=["ranks", "stages", "both", "groups", "ranks of groups", "ranks with trees"])
 def two(tmp_path_factory, request):
     flags, num_processes, num_streams = request.param
     log = tmp_path_factory.mktemp("ranks") / "server.log"
@@ -104,6 +106,8 @@ def test_features_of_requests_do_not_depend_on_ranks(two, tiny, fields):
 @pytest.mark.parametrize("model, flags, equal", [
     ("sluice-tiny", ("--speculative-algorithm", "NGRAM"), True),
     ("sluice-tiny", ("--speculative-algorithm", "NEXTN"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NEXTN", *TREES), True),
+    ("glm-moe-dsa", ("--speculative-algorithm", "NEXTN", *TREES), True),
     ("sluice-tiny", ("--disable-radix-cache",), True),
     ("sluice-tiny", ("--quantization", "int8"), False),
     ("sluice-tiny", ("--dtype", "bfloat16"), False),
@@ -336,11 +340,13 @@ def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     (TINY, ("--pp-size", "0"), "--pp-size"),
     (TINY, ("--pp-size", "2", "--tp-size", "64"), "--tp-size"),
     (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with grammars and NGRAM"),
+    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN", *TREES), "stages draft with grammars and NGRAM"),
     (TINY, ("--pp-max-micro-batch-size", "4"), "add --pp-size"),
     (TINY, ("--tp-size", "2", "--dp-size", "2"), "with --enable-dp-attention"),
     (TINY, ("--enable-dp-attention",), "add --dp-size"),
     (TINY, (*GROUPS,), "--tp-size 2 would do"),
     (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with grammars and NGRAM"),
+    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN", *TREES), "groups of ranks draft with grammars and NGRAM"),
     (TINY, (*RANKS, *GROUPS, *STAGES), "exclude each other"),
 ])
 def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):

@@ -294,13 +294,14 @@ TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
   EXPECT_EQ(fault.param, "speculative-eagle-topk");
   EXPECT_THAT(fault.message, HasSubstr("the model has recurrent layers"));
   EXPECT_THAT(fault.message, HasSubstr("chain; give 1"));
-  Options pretended = trees;
-  pretended.synthetic_acceptance = {0.5};
-  EXPECT_THAT(resolve_on(DeviceKind::kCpu, pretended).fault().message,
-              HasSubstr("a pretended acceptance is that of chains"));
-  trees.tp_size = 2;
-  EXPECT_THAT(resolve_on(DeviceKind::kCpu, trees).fault().message,
-              HasSubstr("trees of drafts are computed by one rank"));
+  // Ranks share the matrices of the draft, too. Stages and groups do not draft with layers.
+  Options ranks = trees;
+  ranks.tp_size = 2;
+  EXPECT_TRUE(resolve_on(DeviceKind::kCpu, ranks).ok());
+  Options stages = trees;
+  stages.pp_size = 2;
+  EXPECT_THAT(resolve_on(DeviceKind::kCpu, stages).fault().message,
+              HasSubstr("stages draft with grammars and NGRAM"));
 }
 
 TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
