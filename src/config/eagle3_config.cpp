@@ -13,8 +13,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 2> kArchitectures = {"LlamaForCausalLMEagle3",
-                                                            "Eagle3DraftModel"};
+constexpr std::string_view kLatentArchitecture = "Eagle3DeepseekV2ForCausalLM";
+constexpr std::array<std::string_view, 3> kArchitectures = {
+    "LlamaForCausalLMEagle3", "Eagle3DraftModel", kLatentArchitecture};
 constexpr std::string_view kEagleArchitecture = "LlamaForCausalLMEagle";
 constexpr int kMaxTargetLayers = 16;
 
@@ -29,11 +30,19 @@ ModelConfig read_layers(const Json& config, std::string_view what) {
   const bool nested = config.contains("transformer_layer_config");
   Json layers = nested ? config["transformer_layer_config"] : config;
   require(layers.is_object(), "{}: transformer_layer_config is no JSON object", what);
-  const std::string type = layers.value("model_type", "llama");
-  require(type == "llama" || type == "qwen3",
-          "{}: model_type is {}; heads of llama and qwen3 layers are computed", what, type);
-  layers["architectures"] = {type == "llama" ? "LlamaForCausalLM" : "Qwen3ForCausalLM"};
-  layers["model_type"] = type;
+  if (architecture_of(config) == kLatentArchitecture) {
+    layers["architectures"] = {"DeepseekV3ForCausalLM"};
+    layers["model_type"] = "deepseek_v3";
+    // Such heads have dense MLPs and no indexer, whatever they copied from their target.
+    layers["n_routed_experts"] = 0;
+    layers.erase("index_topk");
+  } else {
+    const std::string type = layers.value("model_type", "llama");
+    require(type == "llama" || type == "qwen3",
+            "{}: model_type is {}; heads of llama and qwen3 layers are computed", what, type);
+    layers["architectures"] = {type == "llama" ? "LlamaForCausalLM" : "Qwen3ForCausalLM"};
+    layers["model_type"] = type;
+  }
   if (nested && config.contains("torch_dtype")) layers["torch_dtype"] = config["torch_dtype"];
   for (const char* key : {"eagle_config", "draft_vocab_size", "target_hidden_size"})
     layers.erase(key);
@@ -84,8 +93,8 @@ Eagle3Config parse_eagle3_config(std::string_view text, std::string_view what,
 
   Eagle3Config out;
   out.layers = read_layers(config, what);
-  require(!out.layers.recurrent && !out.layers.mla && !out.layers.moe,
-          "{}: the head has other layers than those of heads and dense MLPs", what);
+  require(!out.layers.recurrent && !out.layers.moe,
+          "{}: the head has other layers than those of attention and dense MLPs", what);
   require(
       out.layers.vocab_size == target.vocab_size,
       "{}: vocab_size is {}, and that of the target {}; a head drafts for the model that it was "

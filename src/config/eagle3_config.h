@@ -2,9 +2,9 @@
 //
 //   if (is_eagle3_config(text)) Eagle3Config head = parse_eagle3_config(text, what, target);
 //
-// Read are the layouts of the EAGLE repository and SpecForge (LlamaForCausalLMEagle3) and of
-// speculators (Eagle3DraftModel). Error{kBadInput} names the key and says what does not fit the
-// target.
+// Read are the layouts of the EAGLE repository and SpecForge (LlamaForCausalLMEagle3), of
+// speculators (Eagle3DraftModel), and of heads with latent attention (Eagle3DeepseekV2ForCausalLM).
+// Error{kBadInput} names the key and says what does not fit the target.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@
 namespace sluice {
 
 struct Eagle3Config {
-  ModelConfig layers;        // a Llama or Qwen3 model of these layers
+  ModelConfig layers;        // a Llama, Qwen3 or DeepSeek-V3 model of these layers
   int draft_vocab_size = 0;  // rows of its own head; 0: it reads the target's
   // The residual streams that enter these layers of the target, ascending; the number of layers
   // stands for what enters the last norm. Empty: the state after the last norm, without `fc`.

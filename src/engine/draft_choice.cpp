@@ -130,6 +130,12 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
                               : draft.config.eagle  ? *draft.config.eagle
                               : draft.config.dflash ? draft.config.dflash->layers
                                                     : *draft.config.model;
+  const std::optional<DType>& stored = plan.numerics().kv_stored;
+  require(
+      !layers.mla || (stored != DType::kI8 && stored != DType::kF8E4M3),
+      "{}: {} caches one latent for all heads, and --kv-cache-dtype {} needs keys and values of "
+      "heads; give auto, bfloat16 or float32, or another draft",
+      kOption, draft.directory, options.kv_cache_dtype);
   WeightSource weights =
       plan.loading.dummy
           ? WeightSource::dummy(plan.loading.seed + 1, layers.initializer_range)

@@ -78,6 +78,7 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
   const LayerConfig layer_config = config.layer(layer);
   const std::int64_t heads = config.num_heads, hidden = config.hidden_size, qk = dims.qk_head_dim();
   const std::int64_t kv_a_rows = dims.kv_lora_rank + dims.qk_rope_head_dim;
+  const std::int64_t input = options.input_size > 0 ? options.input_size : hidden;
   MlaAttention mla;
   mla.dims = dims;
   mla.layer = layer;
@@ -89,14 +90,14 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
   if (dims.q_lora_rank > 0) {
     mla.q_kv_a =
         Linear::load(weights, {{"q_a_proj", dims.q_lora_rank}, {"kv_a_proj_with_mqa", kv_a_rows}},
-                     hidden, Shard::kReplicated, a_bias);
+                     input, Shard::kReplicated, a_bias);
     mla.q_a_norm = RmsNorm::load(weights, "q_a_layernorm", dims.q_lora_rank, kLatentNormEps);
     mla.q_b =
         Linear::load(weights, {{"q_b_proj", heads * qk}}, dims.q_lora_rank, Shard::kColumn, false);
   } else {
-    mla.q_kv_a = Linear::load(weights, {{"kv_a_proj_with_mqa", kv_a_rows}}, hidden,
+    mla.q_kv_a = Linear::load(weights, {{"kv_a_proj_with_mqa", kv_a_rows}}, input,
                               Shard::kReplicated, a_bias);
-    mla.q_b = Linear::load(weights, {{"q_proj", heads * qk}}, hidden, Shard::kColumn, false);
+    mla.q_b = Linear::load(weights, {{"q_proj", heads * qk}}, input, Shard::kColumn, false);
   }
   mla.kv_a_norm = RmsNorm::load(weights, "kv_a_layernorm", dims.kv_lora_rank, kLatentNormEps);
   mla.weights = load_kv_b(weights, dims, mla.num_heads, heads, options.expandable);

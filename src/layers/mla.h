@@ -19,6 +19,7 @@ namespace sluice {
 struct MlaOptions {
   bool expandable = false;  // store what multi-head prefill needs: W_UK a second time
   bool index_hadamard = false;
+  std::int64_t input_size = 0;  // elements of a row that attention reads; 0: hidden_size
 };
 
 struct MlaAttention {

@@ -15,7 +15,7 @@ class Dflash final : public LayeredDraft {
  public:
   Dflash(WeightLoader& loader, const DflashConfig& config, const ModelConfig& target_config,
          const EmbeddingAndHead& target, const ModelOptions& options)
-      : LayeredDraft(loader, config.layers, target_config), target_(target) {
+      : LayeredDraft(loader, config.layers, target_config, options), target_(target) {
     require(target.embedding_multiplier == 1 && !target.positions.defined(),
             "a DFlash draft reads the target's embeddings, and those are scaled or have positions");
     const Weights root = loader.root();
@@ -29,7 +29,7 @@ class Dflash final : public LayeredDraft {
         Linear::load(root, {{"fc", hidden}}, width, Shard::kReplicated, root.has("fc.bias", false));
     projection_norm_ = norm("hidden_norm");
     for (int i = 0; i < config.layers.num_layers; ++i)
-      layers_.push_back(load_layer(root.sub("layers", i), i, spec().attention_spec));
+      layers_.push_back(load_layer(root.sub("layers", i), i));
     states_norm_ = norm("norm");
     finish(loader,
            {.target_width = width,

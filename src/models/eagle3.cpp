@@ -17,7 +17,7 @@ class Eagle3 final : public LayeredDraft {
  public:
   Eagle3(WeightLoader& loader, const Eagle3Config& config, const ModelConfig& target_config,
          const EmbeddingAndHead& target, const ModelOptions& options)
-      : LayeredDraft(loader, config.layers, target_config), config_(config) {
+      : LayeredDraft(loader, config.layers, target_config, options), config_(config) {
     const Weights root = loader.root();
     const std::int64_t hidden = hidden_size();
     const auto num_states = static_cast<std::int64_t>(config.target_layers.size());
@@ -41,9 +41,7 @@ class Eagle3 final : public LayeredDraft {
       const bool has_own_name = i == 0 && root.has("midlayer.hidden_norm.weight", true);
       const Weights layer = has_own_name ? root.sub("midlayer") : root.sub("layers", i);
       if (i == 0) hidden_norm_ = norm(layer, "hidden_norm", hidden);
-      AttentionSpec attention = spec().attention_spec;
-      if (i == 0) attention.input_size = 2 * hidden;
-      layers_.push_back(load_layer(layer, i, attention));
+      layers_.push_back(load_layer(layer, i, i == 0 ? 2 * hidden : 0));
     }
     (config.norm_output ? states_norm_ : head_norm_) = norm(root, "norm", hidden);
     load_ends(root, target_config, target);

@@ -11,6 +11,7 @@ namespace sluice {
 namespace {
 
 DecoderSpec spec_of(const ModelConfig& layers) {
+  if (layers.mla) return {.architecture = layers.architecture};
   for (const RecurrentSpec& row : recurrent_table())
     if (row.decoder.architecture == layers.architecture) return row.decoder;
   const std::optional<DecoderSpec> spec = decoder_spec(layers);
@@ -21,27 +22,48 @@ DecoderSpec spec_of(const ModelConfig& layers) {
 }  // namespace
 
 LayeredDraft::LayeredDraft(WeightLoader& loader, const ModelConfig& layers,
-                           const ModelConfig& target_config)
+                           const ModelConfig& target_config, const ModelOptions& options)
     : config_(layers),
       spec_(spec_of(layers)),
       rotary_(layers.rope, layers.max_position_embeddings),
       first_layer_(target_config.num_layers),
       kv_dtype_(loader.root().numerics().kv()),
-      target_vocab_size_(target_config.vocab_size) {
+      target_vocab_size_(target_config.vocab_size),
+      expandable_(options.mla_expandable) {
+  check(!layers.mla || (kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3),
+        "a cache of latents in 8 bits");
   rotary_.place(loader.root());
 }
 
 LayeredDraft::Layer LayeredDraft::load_layer(const Weights& weights, int index,
-                                             const AttentionSpec& attention,
-                                             bool has_input_norm) const {
+                                             std::int64_t input_size, bool has_input_norm) const {
   const auto norm = [&](std::string_view name) {
     return Norm::load(weights, name, config_.hidden_size, config_.rms_norm_eps, spec_.norm);
   };
-  return {.input_norm = has_input_norm ? norm(spec_.attention_in) : Norm{},
-          .post_attention_norm = norm(spec_.mlp_in),
-          .attention = GqaAttention::load(weights.sub(spec_.attention), config_, index, attention),
-          .feed_forward = FeedForward::load(weights, config_, config_.layer(index), spec_.moe,
-                                            spec_.mlp, spec_.mlp_names)};
+  const Weights of_attention = weights.sub(spec_.attention);
+  AttentionSpec of_heads = spec_.attention_spec;
+  if (input_size > 0) of_heads.input_size = input_size;
+  Layer out{.input_norm = has_input_norm ? norm(spec_.attention_in) : Norm{},
+            .post_attention_norm = norm(spec_.mlp_in),
+            .attention = {},
+            .feed_forward = FeedForward::load(weights, config_, config_.layer(index), spec_.moe,
+                                              spec_.mlp, spec_.mlp_names)};
+  if (config_.mla)
+    out.attention = MlaAttention::load(
+        of_attention, config_, index,
+        {.expandable = expandable_, .index_hadamard = false, .input_size = input_size});
+  else
+    out.attention = GqaAttention::load(of_attention, config_, index, of_heads);
+  return out;
+}
+
+void LayeredDraft::Layer::attend(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                                 const Tensor& cos_sin, const ops::NormedRows& x,
+                                 ops::Residual& stream) const {
+  if (const auto* latents = std::get_if<MlaAttention>(&attention))
+    latents->forward(ctx, fb, backend, cos_sin, x, {}, stream);
+  else
+    std::get<GqaAttention>(attention).forward(ctx, fb, backend, cos_sin, x, stream);
 }
 
 ops::Weight LayeredDraft::load_embedding(const Weights& root,
@@ -64,7 +86,15 @@ void LayeredDraft::finish(WeightLoader& loader, DraftShape shape, const ModelOpt
 }
 
 std::vector<PageGroupSpec> LayeredDraft::kv_groups() const {
-  return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
+  if (!config_.mla) return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
+  PlaneSpec latent{.name = "latent",
+                   .dtype = kv_dtype_,
+                   .row_elements = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim,
+                   .layers = {}};
+  for (int i = 0; i < config_.num_layers; ++i) latent.layers.push_back(i);
+  return draft_page_groups(
+      {{{.name = "full", .retention = Retention::kFull, .span = 0}, {std::move(latent)}}},
+      first_layer_);
 }
 
 void LayeredDraft::store_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
@@ -75,8 +105,7 @@ void LayeredDraft::store_keys(Context& ctx, const ForwardBatch& fb, AttentionBac
   ForwardBatch keys = fb;
   keys.query_rows.rows = fb.row_seq.rows(0, 0);
   ops::Residual none;
-  for (const Layer& layer : layers_)
-    layer.attention.forward(ctx, keys, backend, cos_sin, rows, none);
+  for (const Layer& layer : layers_) layer.attend(ctx, keys, backend, cos_sin, rows, none);
 }
 
 void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
@@ -99,8 +128,8 @@ void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    layer.attention.forward(ctx, seen, backend, cos_sin,
-                            i == 0 ? first : layer.input_norm.of(ctx, stream), stream);
+    layer.attend(ctx, seen, backend, cos_sin, i == 0 ? first : layer.input_norm.of(ctx, stream),
+                 stream);
     layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
   }
   ops::add_branch(ctx, stream);

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "config/model_config.h"
 #include "layers/gqa.h"
+#include "layers/mla.h"
 #include "layers/moe.h"
 #include "layers/rope.h"
 #include "models/decoder_spec.h"
@@ -30,8 +32,12 @@ class LayeredDraft : public SeparateDraft {
  protected:
   struct Layer {
     Norm input_norm, post_attention_norm;
-    GqaAttention attention;
+    std::variant<GqaAttention, MlaAttention> attention;
     FeedForward feed_forward;
+
+    // As attention's own forward(): stream += attention of x.
+    void attend(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                const Tensor& cos_sin, const ops::NormedRows& x, ops::Residual& stream) const;
   };
   // The rows of a call; all of f32 in the arena.
   struct Rows {
@@ -39,14 +45,16 @@ class LayeredDraft : public SeparateDraft {
     Tensor both;           // [tokens, 2 * hidden]: a token's embedding and a state, side by side
   };
 
-  // `layers`: the configuration of the draft's layers. Error{kBug}: its architecture has no row in
-  // the table of decoders.
-  LayeredDraft(WeightLoader& loader, const ModelConfig& layers, const ModelConfig& target_config);
+  // `layers`: the configuration of the draft's layers. Error{kBug}: they have no latent attention,
+  // and their architecture has no row in the table of decoders.
+  LayeredDraft(WeightLoader& loader, const ModelConfig& layers, const ModelConfig& target_config,
+               const ModelOptions& options);
 
   const DecoderSpec& spec() const { return spec_; }
   std::int64_t hidden_size() const { return config_.hidden_size; }
-  // Layer `index` from `weights`. Error{kBadInput}: a tensor lacks or has another shape.
-  Layer load_layer(const Weights& weights, int index, const AttentionSpec& attention,
+  // Layer `index` from `weights`. `input_size`: elements of a row that attention reads; 0:
+  // hidden_size. Error{kBadInput}: a tensor lacks or has another shape.
+  Layer load_layer(const Weights& weights, int index, std::int64_t input_size = 0,
                    bool has_input_norm = true) const;
   // The draft's own embedding; undefined: its checkpoint has none and takes the target's.
   // Error{kBadInput}: then the target's embeddings are scaled or have positions.
@@ -74,6 +82,7 @@ class LayeredDraft : public SeparateDraft {
   const int first_layer_;
   const DType kv_dtype_;
   const int target_vocab_size_;
+  const bool expandable_;  // latent attention: MlaOptions
   DraftShape shape_;
   AttentionShape attention_shape_;
   WeightStore store_;

@@ -79,7 +79,7 @@ class StateDraft final : public LayeredDraft {
   StateDraft(WeightLoader& loader, const StateDraftNames& names, int number,
              const ModelConfig& config, const ModelConfig& target_config,
              const EmbeddingAndHead& target, const ModelOptions& options)
-      : LayeredDraft(loader, config, target_config),
+      : LayeredDraft(loader, config, target_config, options),
         target_(target),
         state_first_(names.state_first) {
     const Weights root = loader.root();
@@ -101,7 +101,7 @@ class StateDraft final : public LayeredDraft {
                                root.has(projection + ".bias", false));
     for (int i = 0; i < config.num_layers; ++i)
       layers_.push_back(load_layer(root.sub(path(names.layers, config.num_layers > 1 ? i : number)),
-                                   i, spec().attention_spec, i > 0 || names.first_has_norm));
+                                   i, 0, i > 0 || names.first_has_norm));
     states_norm_ = names.target_last_norm ? target.norm : norm(names.last_norm);
     own_embedding_ = load_embedding(root, target);
     finish(loader,

@@ -14,10 +14,17 @@ Count matrices_of(const Eagle3Config& head, const ModelConfig& target) {
   const ModelSize size = model_size(layers);
   const Count hidden = layers.hidden_size,
               heads = Count{layers.num_heads} * layers.head_dim +
-                      Count{layers.num_kv_heads} * (layers.head_dim + layers.value_dim());
+                      Count{layers.num_kv_heads} * (layers.head_dim + layers.value_dim()),
+              // Of a row, the first projections: of queries without a rank of their own all.
+      latents = !layers.mla ? 0
+                            : layers.mla->kv_lora_rank + layers.mla->qk_rope_head_dim +
+                                  (layers.mla->q_lora_rank > 0
+                                       ? layers.mla->q_lora_rank
+                                       : layers.num_heads * layers.mla->qk_head_dim());
   const auto states = static_cast<Count>(head.target_layers.size());
-  return size.attention.matrices + size.dense_mlp.matrices + hidden * heads +
-         states * target.hidden_size * hidden + head.draft_vocab_size * hidden;
+  return size.attention.matrices + size.dense_mlp.matrices +
+         hidden * (layers.mla ? latents : heads) + states * target.hidden_size * hidden +
+         head.draft_vocab_size * hidden;
 }
 
 }  // namespace

@@ -68,6 +68,20 @@ TEST(Speculation, DraftsThatDoNotFitAreRefused) {
     }
 }
 
+TEST(Speculation, DraftsWithLatentsNeedACacheThatHoldsThem) {
+  Options options = options_for("mistral-swa");
+  options.kv_cache_dtype = "int8";
+  const std::string draft = SLUICE_SOURCE_DIR "/tests/golden/models/deepseek-v2-lite";
+  try {
+    (void)Engine::create(with_draft(options, "STANDALONE", draft));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    EXPECT_NE(error.message().find("caches one latent for all heads"), std::string::npos)
+        << error.message();
+  }
+}
+
 // Heads lie beside the repository on machines of developers.
 TEST(Speculation, HeadsChangeNothing) {
   const auto recorded =
@@ -78,6 +92,7 @@ TEST(Speculation, HeadsChangeNothing) {
         std::tuple{"EAGLE3", "targets/qwen3-7l", "families/eagle3-speculators-qwen3"},
         std::tuple{"EAGLE3", "../models/gpt-oss", "families/eagle3-gpt-oss"},
         std::tuple{"EAGLE3", "../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
+        std::tuple{"EAGLE3", "../models/glm-moe-dsa-pattern", "families/eagle3-mla"},
         std::tuple{"EAGLE", "../models/llama-plain", "families/eagle-llama"},
         std::tuple{"DFLASH", "targets/qwen3-7l", "families/dflash-qwen3"},
         std::tuple{"NEXTN", "../models/glm4-moe", ""}}) {

@@ -294,6 +294,7 @@ TEST(DraftTrees, HeadsChangeNothing) {
         std::tuple{"EAGLE3", "targets/qwen3-7l", "families/eagle3-speculators-qwen3"},
         std::tuple{"EAGLE3", "../models/gpt-oss", "families/eagle3-gpt-oss"},
         std::tuple{"EAGLE3", "../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
+        std::tuple{"EAGLE3", "../models/glm-moe-dsa-pattern", "families/eagle3-mla"},
         std::tuple{"EAGLE", "../models/llama-plain", "families/eagle-llama"}}) {
     SCOPED_TRACE(head);
     Options options = options_for("qwen3");

@@ -61,6 +61,7 @@ TEST(DraftRunner, DraftsOfHeadsDoNotDependOnHowTheStepsWereCut) {
        {std::pair{"targets/llama-8l", "families/eagle3-llama"},
         std::pair{"targets/qwen3-7l", "families/eagle3-speculators-qwen3"},
         std::pair{"../models/glm-moe-dsa-shared-index", "families/eagle3-llama-for-mla"},
+        std::pair{"../models/glm-moe-dsa-pattern", "families/eagle3-mla"},
         std::pair{"../models/llama-plain", "families/eagle3-no-aux"},
         std::pair{"../models/llama-llama3-tied", "families/eagle-llama-nobias"},
         std::pair{"targets/qwen3-7l", "families/dflash-qwen3"}, std::pair{"../models/glm4-moe", ""},
@@ -141,7 +142,7 @@ TEST(DraftRunner, EqualsRecordedDrafts) {
   for (const char* family :
        {"mtp-deepseek-v3", "mtp-deepseek-v32", "mtp-glm-moe-dsa", "eagle3-llama",
         "eagle3-llama-nested-ids", "eagle3-qwen3", "eagle3-speculators-qwen3", "eagle3-gpt-oss",
-        "eagle3-no-aux", "eagle3-llama-for-mla", "standalone-llama", "eagle-llama",
+        "eagle3-no-aux", "eagle3-llama-for-mla", "eagle3-mla", "standalone-llama", "eagle-llama",
         "eagle-llama-nobias", "mtp-glm4-moe", "mtp-ernie", "mtp-mimo", "mtp-qwen3-next",
         "dflash-qwen3"}) {
     SCOPED_TRACE(family);
