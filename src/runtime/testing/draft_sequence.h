@@ -143,13 +143,10 @@ class Sequence {
     take(result);
     return result;
   }
-  // Log-probabilities of a token behind each node of a tree.
-  std::vector<float> logprobs_behind(const Tokens& drafts, const Tokens& draft_parents,
-                                     const Tokens& targets) {
-    std::vector<float> out;
-    for (const RowLogprobs& row : run_tree(drafts, draft_parents, &targets).prompt_logprobs)
-      out.push_back(row.logprob);
-    return out;
+  // Log-probabilities of a token behind each node of a tree, and of the two best.
+  std::vector<RowLogprobs> logprobs_behind(const Tokens& drafts, const Tokens& draft_parents,
+                                           const Tokens& targets) {
+    return run_tree(drafts, draft_parents, &targets).prompt_logprobs;
   }
   const Tokens& known() const { return known_; }
 
@@ -202,7 +199,7 @@ class Sequence {
            .position = first + paths.depths[i] + 1,
            .sample = targets == nullptr,
            .target = targets == nullptr ? -1 : (*targets)[i],
-           .num_top_logprobs = targets == nullptr ? -1 : 0,
+           .num_top_logprobs = targets == nullptr ? -1 : 2,
            .behind = i == 0 ? 1 : static_cast<std::int32_t>(i) - parents[i]});
     return run(batch);
   }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "runtime/testing/draft_sequence.h"
+#include "speculative/draft_tree.h"
 
 namespace sluice {
 namespace {
@@ -86,6 +87,19 @@ TEST(DraftTrees, ADraftOfFewerTokensIsRefused) {
                Error);
 }
 
+// What a tree's parents say of its nodes, and which nodes count.
+void expect_arrays(const Json& tree) {
+  const Tokens tokens = tree["draft_tokens"], parents = tree["parent"];
+  const TreeArrays arrays = arrays_of(parents, tree["seq_len"]);
+  EXPECT_EQ(arrays.positions, tree["positions"].get<Tokens>());
+  EXPECT_EQ(arrays.first_child, tree["retrieve_next_token"].get<Tokens>());
+  EXPECT_EQ(arrays.next_sibling, tree["retrieve_next_sibling"].get<Tokens>());
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    EXPECT_EQ(std::to_string(arrays.visible[i]), tree["mask_bits"][i].get<std::string>());
+  EXPECT_EQ(verify_greedy(arrays, tokens, tree["target_argmax"].get<Tokens>()),
+            tree["accepted_nodes"].get<Tokens>());
+}
+
 TEST(DraftTrees, EqualRecordedTrees) {
   if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   int trees = 0, nodes = 0;
@@ -110,11 +124,19 @@ TEST(DraftTrees, EqualRecordedTrees) {
         const Tokens drafts = behind_first(tree["draft_tokens"]),
                      parents = behind_first(tree["parent"]);
         EXPECT_EQ(texts_of(drafts_of(result), parents_of(result)), texts_of(drafts, parents));
-        const std::vector<float> found =
-            sequence.logprobs_behind(drafts, parents, tree["target_argmax"]);
+        expect_arrays(tree);
+        const Tokens predicted = tree["target_argmax"];
+        const std::vector<RowLogprobs> found = sequence.logprobs_behind(drafts, parents, predicted);
         ASSERT_EQ(found.size(), drafts.size() + 1);
-        for (std::size_t i = 0; i < found.size(); ++i, ++nodes)
-          EXPECT_NEAR(found[i], tree["target_logprob_and_margin"][i][0].get<float>(), 2e-4);
+        for (std::size_t i = 0; i < found.size(); ++i, ++nodes) {
+          const Json& wanted = tree["target_logprob_and_margin"][i];
+          EXPECT_NEAR(found[i].logprob, wanted[0].get<float>(), 2e-4);
+          // The margin over the second token.
+          ASSERT_EQ(found[i].top.size(), 2u);
+          EXPECT_EQ(found[i].top[0].token, predicted[i]);
+          EXPECT_NEAR(found[i].top[0].logprob - found[i].top[1].logprob, wanted[1].get<float>(),
+                      4e-4);
+        }
         EXPECT_EQ(sequence.verify_tree(drafts, parents).tokens, tree["emitted"].get<Tokens>());
         ++trees;
       }
