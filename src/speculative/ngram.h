@@ -7,9 +7,8 @@
 // the two places may overlap. Of several such places the earliest counts. The drafts are the tokens
 // behind it. The rule is that of vLLM's ngram_proposer and of transformers' prompt look-up.
 //
-// Every n-gram of the text stands once in a hash table, with its first end. A new token costs
-// max_match - min_match + 1 insertions, a look-up as many probes at most. Memory: about 24 bytes
-// for each token and length of match.
+// A suffix automaton follows the text. A new token and a look-up cost constant time on average,
+// whatever max_match is.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "batch/token_drafter.h"
+#include "speculative/suffix_automaton.h"
 
 namespace sluice {
 
@@ -41,23 +41,8 @@ class NgramDrafter final : public TokenDrafter {
              std::vector<std::int32_t>& drafts) override;
 
  private:
-  // The n-gram of `length` tokens whose last one is tokens[end]; length 0: the place is free.
-  struct Entry {
-    std::int32_t end = 0;
-    std::int32_t length = 0;
-  };
-
-  void add_tokens(std::span<const std::int32_t> tokens);
-  // The place of the n-gram, or the free one where it belongs.
-  Entry& place_of(std::span<const std::int32_t> tokens, Entry wanted, std::uint64_t hash);
-  void grow(std::span<const std::int32_t> tokens);
-  std::uint64_t hash_of(std::span<const std::int32_t> tokens, Entry ngram) const;
-
   const NgramOptions options_;
-  const std::uint64_t seed_;
-  std::vector<Entry> table_;      // a power of two
-  std::size_t num_entries_ = 0;   // fewer than half of the table's
-  std::int32_t num_indexed_ = 0;  // the n-grams that end before this token are in the table
+  SuffixAutomaton automaton_;
 };
 
 }  // namespace sluice
