@@ -123,8 +123,10 @@ std::vector<OptionRow> foreign_option_rows() {
               "drafts follow the first place of the longest match"),
       refused("speculative-ngram-branch-length", "speculative-ngram-max-trie-depth", kInt, "",
               "--speculative-ngram-max-match-window-size bounds a match"),
-      refused("speculative-ngram-capacity", "", kInt, "",
-              "a request's own tokens are looked up, and all of them"),
+      refused(
+          "speculative-ngram-capacity", "", kInt, "",
+          "NGRAM looks up a request's own tokens, and all of them; SUFFIX keeps those of finished "
+          "answers (suffix_decoding_max_cached_requests in --speculative-config)"),
       refused("enable-lora", "", kFlag, "false", "adapters are not served by this version"),
       refused("lora-paths", "lora-modules", kString, "", "adapters are not served by this version"),
       refused("max-loras-per-batch", "max-loras", kInt, "",

@@ -25,9 +25,10 @@ std::vector<OptionRow> speculative_option_rows() {
   return {
       {.name = "speculative-algorithm",
        .group = kSpeculation,
-       .allowed = "NONE, NGRAM, NEXTN, EAGLE, EAGLE3, DFLASH, STANDALONE",
+       .allowed = "NONE, NGRAM, SUFFIX, NEXTN, EAGLE, EAGLE3, DFLASH, STANDALONE",
        .help = "Drafts tokens that steps check together; the output stays the same "
-               "(docs/speculation.md). NGRAM looks up what followed the last words before; NEXTN "
+               "(docs/speculation.md). NGRAM looks up what followed the last words before, SUFFIX "
+               "what followed most often, in finished answers too; NEXTN "
                "asks the model's own draft layer, EAGLE and EAGLE3 a head that reads the model's "
                "states, DFLASH layers that draft a block from them, STANDALONE a small model.",
        .set = set_algorithm,
@@ -95,9 +96,11 @@ std::vector<OptionRow> speculative_option_rows() {
        .get = field<&Options::speculative_ngram_max_match>},
       {.name = "speculative-config",
        .group = kSpeculation,
-       .allowed = "vLLM's JSON with method, model, num_speculative_tokens, prompt_lookup_min and "
-                  "prompt_lookup_max",
-       .help = "The same as one JSON object, instead of the options above: "
+       .allowed = "vLLM's JSON with method, model, num_speculative_tokens, prompt_lookup_min, "
+                  "prompt_lookup_max and suffix_decoding_...",
+       .help = "The same as one JSON object, instead of the options above; and of SUFFIX "
+               "suffix_decoding_max_tree_depth, suffix_decoding_max_cached_requests, "
+               "suffix_decoding_max_spec_factor and suffix_decoding_min_token_prob: "
                R"({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 5}.)",
        .set = set_config,
        .get = field<&Options::speculative_config>},

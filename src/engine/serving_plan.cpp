@@ -177,16 +177,17 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
       (out.method == DraftMethod::kNextn && has_state_draft(config.architecture));
   checks.require(options.tp_size == 1 || (on_cpu && !is_beside), option,
                  "{} and --tp-size {} exclude each other here: several ranks draft with grammars, "
-                 "NGRAM and NEXTN, on a CPU; leave one out",
+                 "NGRAM, SUFFIX and NEXTN, on a CPU; leave one out",
                  name, options.tp_size);
   checks.require(options.pp_size == 1 || (on_cpu && out.reads_text()), option,
-                 "{} and --pp-size {} exclude each other here: stages draft with grammars and "
-                 "NGRAM, on a CPU; leave one out",
+                 "{} and --pp-size {} exclude each other here: stages draft with grammars, NGRAM "
+                 "and SUFFIX, on a CPU; leave one out",
                  name, options.pp_size);
-  checks.require(options.dp_size == 1 || out.reads_text(), option,
-                 "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars "
-                 "and NGRAM; leave one out",
-                 name, options.dp_size);
+  checks.require(
+      options.dp_size == 1 || out.reads_text(), option,
+      "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars, "
+      "NGRAM and SUFFIX; leave one out",
+      name, options.dp_size);
   const std::string no_trees =
       out.has_trees() ? tree_refusal(config.recurrent.has_value(), on_cpu) : "";
   checks.require(no_trees.empty(), "speculative-eagle-topk",

@@ -35,6 +35,30 @@ std::optional<int> integer_of(const Json& config, const char* key, int low, int 
   return value.get<int>();
 }
 
+double number_of(const Json& config, const char* key, double low, double high, double otherwise) {
+  if (!config.contains(key) || config[key].is_null()) return otherwise;
+  const Json& value = config[key];
+  const bool fits = value.is_number() && value >= low && value <= high;
+  require(fits, "{} is {}; it must be a number of {} to {}", key, dump_json(value), low, high);
+  return value.get<double>();
+}
+
+constexpr std::string_view kSuffixKeys[] = {
+    "suffix_decoding_max_tree_depth", "suffix_decoding_max_cached_requests",
+    "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob"};
+
+SuffixOptions suffix_of(const Json& config) {
+  SuffixOptions out;
+  out.max_tree_depth =
+      integer_of(config, kSuffixKeys[0].data(), 2, kMaxSuffixDepth).value_or(out.max_tree_depth);
+  out.max_cached_requests = integer_of(config, kSuffixKeys[1].data(), 0, kMaxSuffixAnswers)
+                                .value_or(out.max_cached_requests);
+  out.max_spec_factor =
+      number_of(config, kSuffixKeys[2].data(), 0.05, kMaxSuffixDepth, out.max_spec_factor);
+  out.min_token_prob = number_of(config, kSuffixKeys[3].data(), 0, 1, out.min_token_prob);
+  return out;
+}
+
 }  // namespace
 
 const DraftMethodRow& served_draft_method(std::string_view name) {
@@ -53,10 +77,10 @@ SpeculationOptions read_speculative_config(std::string_view json) {
   constexpr std::string_view kKnown[] = {"method", "model", "num_speculative_tokens",
                                          "prompt_lookup_min", "prompt_lookup_max"};
   for (const auto& [key, value] : config.items())
-    require(std::ranges::count(kKnown, key) > 0,
+    require(std::ranges::count(kKnown, key) > 0 || std::ranges::count(kSuffixKeys, key) > 0,
             "the key '{}' is refused: it has no effect here; "
-            "known are {}",
-            key.substr(0, 80), fmt::join(kKnown, ", "));
+            "known are {}, {}",
+            key.substr(0, 80), fmt::join(kKnown, ", "), fmt::join(kSuffixKeys, ", "));
   // vLLM takes `model` for the method where there is no other.
   const char* key = config.contains("method") ? "method" : "model";
   require(config.contains(key) && config[key].is_string(), "it has no `method`; served are {}",
@@ -67,6 +91,9 @@ SpeculationOptions read_speculative_config(std::string_view json) {
   require(row.has_model || !names_model || config["model"] == name,
           "the key 'model' is refused: {} needs no model of its own", name);
   out.method = row.method;
+  for (const std::string_view suffix_key : kSuffixKeys)
+    require(out.method == DraftMethod::kSuffix || !config.contains(suffix_key),
+            "the key '{}' is refused: it has no effect with the method {}", suffix_key, name);
   if (!out.has_method()) return out;
   if (row.has_model) {
     require(names_model && config["model"].is_string() && config["model"] != "",
@@ -76,6 +103,10 @@ SpeculationOptions read_speculative_config(std::string_view json) {
   const auto number = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1);
   out.is_default_number = !number;
   out.max_drafts = number.value_or(row.default_drafts);
+  if (out.method == DraftMethod::kSuffix) {
+    out.suffix = suffix_of(config);
+    if (!number) out.max_drafts = std::min(out.suffix.max_tree_depth, kMaxDraftTokens - 1);
+  }
   const auto longest = integer_of(config, "prompt_lookup_max", 1, kMaxNgram);
   const auto shortest = integer_of(config, "prompt_lookup_min", 1, kMaxNgram);
   out.ngram.max_match = longest.value_or(shortest.value_or(kDefaultLookup));

@@ -15,6 +15,8 @@ namespace sluice {
 // Tokens of a sequence that one step verifies, the known one included.
 inline constexpr int kMaxDraftTokens = 64;
 inline constexpr int kMaxNgram = 64;
+inline constexpr int kMaxSuffixDepth = 256;
+inline constexpr int kMaxSuffixAnswers = 1'000'000;
 inline constexpr int kMaxTopk = 32;  // drafts behind each token of a tree
 
 // The row of a method. Error{kBadInput}: unknown, or known and not served, with the reason.

@@ -207,6 +207,8 @@ void DpScheduler::finish(RequestState& request, const Sequence* s, Event& event,
   event.finish = reason;
   --request.unfinished;
   load_ -= request.load;
+  const bool is_whole = reason != FinishReason::kAbort && reason != FinishReason::kError;
+  if (is_whole && s != nullptr && s->drafter != nullptr) s->drafter->finish(s->tokens);
   SchedulerStats& stats = shared_counters_.stats;
   stats.retractions_of_ended.add(s == nullptr ? 0 : s->retractions);
   ++(reason == FinishReason::kAbort   ? stats.aborted

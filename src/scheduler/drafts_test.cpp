@@ -44,7 +44,9 @@ struct Case {
     options.max_drafts = max_drafts;
     std::vector<std::int32_t> text = prompt;
     text.insert(text.end(), output.begin(), output.end());
-    options.make_drafter = [=] { return std::make_unique<Script>(text, wrong_every); };
+    options.make_drafter = [=](const DraftedChoice&) {
+      return std::make_unique<Script>(text, wrong_every);
+    };
   }
   QueuedRequest request(std::uint64_t id = 1) const {
     return request_of(id, prompt, static_cast<int>(output.size()));
@@ -150,6 +152,58 @@ TEST(Drafts, EndBeforeTheSequenceDoes) {
             std::vector<std::int32_t>(c.output.begin(), c.output.begin() + end + 1));
   EXPECT_EQ(world.of(1).finish, FinishReason::kStop);
   EXPECT_EQ(world.of(2).tokens, c.output);
+}
+
+// Keeps what it is told at the end of choices.
+class Listener : public TokenDrafter {
+ public:
+  struct Ended {
+    DraftedChoice choice;
+    std::vector<std::int32_t> tokens;
+  };
+  Listener(const DraftedChoice& choice, std::vector<Ended>& ended)
+      : choice_(choice), ended_(ended) {}
+  void draft(std::span<const std::int32_t>, int, std::vector<std::int32_t>&) override {}
+  void finish(std::span<const std::int32_t> tokens) override {
+    ended_.push_back({choice_, {tokens.begin(), tokens.end()}});
+  }
+
+ private:
+  const DraftedChoice choice_;
+  std::vector<Ended>& ended_;
+};
+
+TEST(Drafts, TheirMakerSeesWholeAnswersAtTheirEnd) {
+  Case c(10, 12, 4, 0);
+  std::vector<Listener::Ended> ended;
+  c.options.make_drafter = [&](const DraftedChoice& choice) {
+    return std::make_unique<Listener>(choice, ended);
+  };
+  const std::int32_t stop = c.output[6];
+  const auto length = std::ranges::find(c.output, stop) - c.output.begin() + 1;
+  World world(c.options);
+  QueuedRequest stops = c.request();
+  stops.eos_ids = {stop};
+  stops.cache_namespace = 5;
+  ASSERT_TRUE(world.scheduler.add(std::move(stops)).ok());
+  ASSERT_TRUE(world.scheduler.add(c.request(2)).ok());
+  world.run();
+  ASSERT_TRUE(world.scheduler.add(c.request(3)).ok());
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(world.launch());
+    world.commit();
+  }
+  std::vector<Event> events;
+  EXPECT_TRUE(world.scheduler.abort(3, events));
+  world.run();
+  ASSERT_EQ(ended.size(), 2u) << "the third was aborted";
+  for (const auto& [choice, tokens] : ended) {
+    EXPECT_EQ(choice.num_prompt, c.prompt.size());
+    std::vector<std::int32_t> wanted = c.prompt;
+    wanted.insert(wanted.end(), c.output.begin(),
+                  choice.cache_namespace == 5 ? c.output.begin() + length : c.output.end());
+    EXPECT_EQ(tokens, wanted);
+  }
 }
 
 // The device reads what the cache holds: a row of a wrong draft would give other tokens.
@@ -283,7 +337,7 @@ TEST(Drafts, OfAGrammarComeBeforeThoseOfTheMethod) {
       struct None : TokenDrafter {
         void draft(std::span<const std::int32_t>, int, std::vector<std::int32_t>&) override {}
       };
-      c.options.make_drafter = [] { return std::make_unique<None>(); };
+      c.options.make_drafter = [](const DraftedChoice&) { return std::make_unique<None>(); };
     }
     World* now = nullptr;
     int calls = 0;

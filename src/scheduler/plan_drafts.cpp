@@ -140,7 +140,9 @@ void DpScheduler::find_drafts(Sequence& s, int max_drafts) {
   if (!may) return;
   find_forced(s, most);
   if (options_.make_drafter && s.drafts.empty()) {
-    if (s.drafter == nullptr) s.drafter = options_.make_drafter();
+    if (s.drafter == nullptr)
+      s.drafter = options_.make_drafter({.cache_namespace = s.request.request.cache_namespace,
+                                         .num_prompt = static_cast<std::size_t>(s.num_prompt)});
     s.drafter->draft(s.tokens, most, s.drafts);
   }
   // A token that ends the sequence has none behind it, and comes from the row before it.

@@ -22,6 +22,10 @@ constexpr std::array kRows = {
                    .aliases = "prompt_lookup",
                    .method = DraftMethod::kNgram,
                    .default_drafts = 7},
+    DraftMethodRow{.name = "SUFFIX",
+                   .aliases = "",
+                   .method = DraftMethod::kSuffix,
+                   .default_drafts = SuffixOptions{}.max_tree_depth},
     DraftMethodRow{.name = "NEXTN",
                    .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp ernie_mtp "
                               "mimo_mtp",
@@ -48,10 +52,6 @@ constexpr std::array kRows = {
                    .default_drafts = 3,
                    .has_model = true},
     DraftMethodRow{.name = "MEDUSA", .aliases = "mlp_speculator", .refusal = kNotComputed},
-    DraftMethodRow{.name = "SUFFIX",
-                   .aliases = "",
-                   .refusal = "texts of finished requests are not kept for drafts; NGRAM looks the "
-                              "request's own text up"},
 };
 
 bool same_name(std::string_view a, std::string_view b) {
@@ -103,6 +103,12 @@ std::string describe(const SpeculationOptions& options) {
   if (options.method == DraftMethod::kNgram)
     text += fmt::format(", behind matches of {} to {} tokens", options.ngram.min_match,
                         options.ngram.max_match);
+  if (options.method == DraftMethod::kSuffix)
+    text +=
+        fmt::format(", behind matches of the request and of {}",
+                    options.suffix.max_cached_requests == 0
+                        ? "no other"
+                        : fmt::format("the last {} answers", options.suffix.max_cached_requests));
   return text;
 }
 
@@ -126,15 +132,27 @@ class NoDrafter final : public TokenDrafter {
 }  // namespace
 
 DrafterMaker make_synthetic_drafter(const SpeculationOptions& options) {
-  if (options.method != DraftMethod::kNgram) return {};
-  return [] { return std::make_unique<SyntheticDrafter>(); };
+  if (!options.has_method() || !options.reads_text()) return {};
+  return [](const DraftedChoice&) { return std::make_unique<SyntheticDrafter>(); };
 }
 
 DrafterMaker make_drafter(const SpeculationOptions& options) {
-  if (!options.has_method() && options.is_on()) return [] { return std::make_unique<NoDrafter>(); };
-  if (options.method != DraftMethod::kNgram) return {};
+  if (!options.is_on() || !options.reads_text()) return {};
+  if (!options.has_method())
+    return [](const DraftedChoice&) { return std::make_unique<NoDrafter>(); };
   const std::uint64_t seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
-  return [ngram = options.ngram, seed] { return std::make_unique<NgramDrafter>(ngram, seed); };
+  if (options.method == DraftMethod::kNgram)
+    return [ngram = options.ngram, seed](const DraftedChoice&) {
+      return std::make_unique<NgramDrafter>(ngram, seed);
+    };
+  const SuffixOptions& suffix = options.suffix;
+  const SuffixStoreOptions of_store{.max_answers = suffix.max_cached_requests,
+                                    .max_length = suffix.max_tree_depth};
+  const auto store =
+      suffix.max_cached_requests > 0 ? std::make_shared<SuffixStore>(of_store, seed) : nullptr;
+  return [suffix, seed, store](const DraftedChoice& choice) {
+    return std::make_unique<SuffixDrafter>(suffix, seed, store, choice);
+  };
 }
 
 }  // namespace sluice

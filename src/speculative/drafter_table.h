@@ -16,12 +16,14 @@
 
 #include "batch/token_drafter.h"
 #include "speculative/ngram.h"
+#include "speculative/suffix_drafter.h"
 
 namespace sluice {
 
 enum class DraftMethod : std::uint8_t {
   kNone,
   kNgram,       // prompt look-up
+  kSuffix,      // what followed most often, in the request and in finished answers
   kNextn,       // the model's own layer that predicts the token after the next
   kEagle,       // a head that reads the model's last state
   kEagle3,      // a head that reads the states of several layers
@@ -37,13 +39,16 @@ struct SpeculationOptions {
   int topk = 1;                    // drafts behind each token; 1: drafts are chains
   int steps = 0;                   // depth of a tree
   NgramOptions ngram = {};
+  SuffixOptions suffix = {};
   std::string draft_model = {};  // directory or repo id, for methods with a model of their own
   bool forced_tokens = false;    // tokens that a grammar forces are drafts, before the method's
 
   bool has_method() const { return method != DraftMethod::kNone; }
   bool is_on() const { return has_method() || forced_tokens; }
-  // Drafts come from the request's tokens and its grammar alone, on the host.
-  bool reads_text() const { return !has_method() || method == DraftMethod::kNgram; }
+  // Drafts come from texts and grammars alone, on the host.
+  bool reads_text() const {
+    return !has_method() || method == DraftMethod::kNgram || method == DraftMethod::kSuffix;
+  }
   bool has_trees() const { return topk > 1; }
   // Slots behind a step that its drafts fill (models/draft_model.h).
   int slots_behind() const {
@@ -51,6 +56,7 @@ struct SpeculationOptions {
     switch (method) {
       case DraftMethod::kNone:
       case DraftMethod::kNgram:
+      case DraftMethod::kSuffix:
         return 0;
       case DraftMethod::kDflash:
         return depth + 1;  // the block

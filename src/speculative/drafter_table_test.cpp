@@ -32,7 +32,7 @@ TEST(DraftMethods, AnNgramDrafterIsMadeForEachSequence) {
   ASSERT_TRUE(make);
   const std::vector<std::int32_t> tokens = {1, 2, 3, 1}, other = {9, 8, 9};
   std::vector<std::int32_t> drafts;
-  const auto first = make(), second = make();
+  const auto first = make({}), second = make({});
   first->draft(tokens, 2, drafts);
   second->draft(other, 2, drafts);
   EXPECT_EQ(drafts, (std::vector<std::int32_t>{2, 3, 8, 9}));
@@ -50,7 +50,7 @@ TEST(DraftMethods, ForcedTokensNeedNoMethod) {
   const DrafterMaker make = make_drafter(options);
   ASSERT_TRUE(make) << "no drafts come with results";
   std::vector<std::int32_t> drafts;
-  make()->draft(std::vector<std::int32_t>{1, 2, 1}, 4, drafts);
+  make({})->draft(std::vector<std::int32_t>{1, 2, 1}, 4, drafts);
   EXPECT_TRUE(drafts.empty());
   options.method = DraftMethod::kNextn;
   EXPECT_FALSE(options.reads_text());

@@ -105,6 +105,7 @@ def test_features_of_requests_do_not_depend_on_ranks(two, tiny, fields):
 # The last column: whether tokens are those of one rank. Where products are rounded, sums of two parts round differently.
 @pytest.mark.parametrize("model, flags, equal", [
     ("sluice-tiny", ("--speculative-algorithm", "NGRAM"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "SUFFIX"), True),
     ("sluice-tiny", ("--speculative-algorithm", "NEXTN"), True),
     ("sluice-tiny", ("--speculative-algorithm", "NEXTN", *TREES), True),
     ("glm-moe-dsa", ("--speculative-algorithm", "NEXTN", *TREES), True),
@@ -339,14 +340,14 @@ def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     (TINY, ("--pp-size", "63"), "each stage needs a layer, and the model has "),
     (TINY, ("--pp-size", "0"), "--pp-size"),
     (TINY, ("--pp-size", "2", "--tp-size", "64"), "--tp-size"),
-    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with grammars and NGRAM"),
-    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN", *TREES), "stages draft with grammars and NGRAM"),
+    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN"), "stages draft with grammars, NGRAM and SUFFIX"),
+    (TINY, ("--pp-size", "2", "--speculative-algorithm", "NEXTN", *TREES), "stages draft with grammars, NGRAM and SUFFIX"),
     (TINY, ("--pp-max-micro-batch-size", "4"), "add --pp-size"),
     (TINY, ("--tp-size", "2", "--dp-size", "2"), "with --enable-dp-attention"),
     (TINY, ("--enable-dp-attention",), "add --dp-size"),
     (TINY, (*GROUPS,), "--tp-size 2 would do"),
-    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with grammars and NGRAM"),
-    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN", *TREES), "groups of ranks draft with grammars and NGRAM"),
+    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with grammars, NGRAM and SUFFIX"),
+    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN", *TREES), "groups of ranks draft with grammars, NGRAM and SUFFIX"),
     (TINY, (*RANKS, *GROUPS, *STAGES), "exclude each other"),
 ])
 def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):

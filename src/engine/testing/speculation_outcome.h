@@ -33,6 +33,12 @@ inline Options with_ngram(Options options, int num_draft_tokens = 5, int min_mat
   return options;
 }
 
+// `more`: other keys, each behind a comma.
+inline Options with_suffix(Options options, const std::string& more = "") {
+  options.speculative_config = R"({"method": "suffix", "num_speculative_tokens": 8)" + more + "}";
+  return options;
+}
+
 inline Options with_nextn(Options options, int num_draft_tokens = 4) {
   options.speculative_algorithm = "NEXTN";
   options.speculative_num_draft_tokens = num_draft_tokens;

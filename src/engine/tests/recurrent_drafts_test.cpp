@@ -41,6 +41,7 @@ TEST_P(OnRecurrent, GreedyTokensAndLogProbabilitiesHaveTheBitsOfPlainDecoding) {
     Options drafting = with_ngram(options());
     const Outcome drafted = outcome_of(drafting, requests);
     expect_equal(drafted, plain);
+    expect_equal(outcome_of(with_suffix(options()), requests), plain);
     EXPECT_GT(drafted.stats.drafted_tokens, 0u);
     // The weights are random; those of qwen3-next repeat nothing.
     if (count == 17 && GetParam() != "qwen3-next") {

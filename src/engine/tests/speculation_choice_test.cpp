@@ -63,6 +63,29 @@ TEST(SpeculationChoice, OptionsOfBothEngines) {
       5);
 }
 
+TEST(SpeculationChoice, SuffixesByTheNamesOfVllm) {
+  SpeculationOptions chosen =
+      choose_speculation(with({{"speculative-algorithm", "suffix"}})).value();
+  EXPECT_EQ(chosen.method, DraftMethod::kSuffix);
+  EXPECT_EQ(chosen.max_drafts, 24);
+  EXPECT_EQ(chosen.suffix.max_tree_depth, 24);
+  EXPECT_EQ(chosen.suffix.max_cached_requests, 10000);
+  EXPECT_EQ(chosen.suffix.max_spec_factor, 1);
+  EXPECT_EQ(chosen.suffix.min_token_prob, 0.1);
+  chosen = read_speculative_config(
+      R"({"method": "suffix", "suffix_decoding_max_tree_depth": 100,
+          "suffix_decoding_max_cached_requests": 0, "suffix_decoding_max_spec_factor": 2.5,
+          "suffix_decoding_min_token_prob": 0.25})");
+  EXPECT_EQ(chosen.max_drafts, 63);
+  EXPECT_EQ(chosen.suffix.max_tree_depth, 100);
+  EXPECT_EQ(chosen.suffix.max_cached_requests, 0);
+  EXPECT_EQ(chosen.suffix.max_spec_factor, 2.5);
+  EXPECT_EQ(chosen.suffix.min_token_prob, 0.25);
+  EXPECT_EQ(
+      read_speculative_config(R"({"method": "suffix", "num_speculative_tokens": 5})").max_drafts,
+      5);
+}
+
 TEST(SpeculationChoice, Trees) {
   SpeculationOptions chosen = choose_speculation(with({{"speculative-algorithm", "NEXTN"},
                                                        {"speculative-num-steps", "3"},
@@ -150,7 +173,15 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
            Row{"speculative-config", R"({"num_speculative_tokens": 3})", "it has no `method`"},
            Row{"speculative-config", R"({"method": "eagle3"})", "EAGLE3 needs the key 'model'"},
            Row{"speculative-config", R"({"method": "ngram", "model": "x"})", "needs no model"},
-           Row{"speculative-config", R"({"method": "suffix"})", "SUFFIX is refused"},
+           Row{"speculative-config", R"({"method": "suffix", "suffix_decoding_max_tree_depth": 1})",
+               "must be an integer of 2 to 256"},
+           Row{"speculative-config", R"({"method": "suffix", "suffix_decoding_min_token_prob": 2})",
+               "must be a number of 0 to 1"},
+           Row{"speculative-config",
+               R"({"method": "suffix", "suffix_decoding_max_spec_factor": "2"})",
+               "suffix_decoding_max_spec_factor is"},
+           Row{"speculative-config", R"({"method": "ngram", "suffix_decoding_max_tree_depth": 9})",
+               "no effect with the method ngram"},
            Row{"speculative-config", R"({"method": "ngram", "num_speculative_tokens": 64})",
                "num_speculative_tokens is 64; it must be an integer of 1 to 63"},
            Row{"speculative-config", R"({"method": "ngram", "num_speculative_tokens": 2.5})",
