@@ -91,26 +91,5 @@ TEST(SuffixDrafts, AnAnswerThatCameBeforeComesInFewerSteps) {
   EXPECT_EQ(tokens_per_verification(*engine, request, second), alone);
 }
 
-// Of an answer that was taken back nothing is kept.
-TEST(SuffixDrafts, AbortedAnswersAreNotKept) {
-  Request request = greedy({9, 4, 77, 31, 200, 5, 60}, 80);
-  request.params.temperature = 1.5F;
-  request.params.seed = 3;
-  std::vector<std::int32_t> tokens;
-  const auto fresh = Engine::create(with_suffix(options_for("qwen3")));
-  const double alone = tokens_per_verification(*fresh, request, tokens);
-  auto engine = Engine::create(with_suffix(options_for("qwen3")));
-  Request longer = request;
-  longer.max_new_tokens = 4000;
-  Collector leaves;
-  const auto id = engine->submit(longer, leaves.sink());
-  ASSERT_TRUE(id.ok());
-  leaves.wait_tokens(60);
-  engine->abort(*id);
-  leaves.wait();
-  EXPECT_EQ(leaves.finish[0], FinishReason::kAbort);
-  EXPECT_EQ(tokens_per_verification(*engine, request, tokens), alone);
-}
-
 }  // namespace
 }  // namespace sluice
