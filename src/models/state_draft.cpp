@@ -37,6 +37,12 @@ struct OwnDraft {
   bool is_unsaid = false;  // config.json does not tell whether the checkpoint has it
 };
 
+constexpr StateDraftNames kQwenNames = {.embedding_norm = "mtp.pre_fc_norm_embedding",
+                                        .state_norm = "mtp.pre_fc_norm_hidden",
+                                        .projection = "mtp.fc",
+                                        .layers = "mtp.layers.0",
+                                        .last_norm = "mtp.norm"};
+
 constexpr std::array kOwnDrafts = {
     OwnDraft{.architecture = "Glm4MoeForCausalLM",
              .names = {.embedding_norm = "model.layers.{}.enorm",
@@ -59,11 +65,12 @@ constexpr std::array kOwnDrafts = {
                        .layers = "model.mtp_layers.0",
                        .last_norm = "model.mtp_layers.0.final_layernorm"}},
     OwnDraft{.architecture = "Qwen3NextForCausalLM",
-             .names = {.embedding_norm = "mtp.pre_fc_norm_embedding",
-                       .state_norm = "mtp.pre_fc_norm_hidden",
-                       .projection = "mtp.fc",
-                       .layers = "mtp.layers.0",
-                       .last_norm = "mtp.norm"},
+             .names = kQwenNames,
+             .is_moe = true,
+             .is_unsaid = true},
+    OwnDraft{.architecture = "Qwen3_5ForCausalLM", .names = kQwenNames, .is_unsaid = true},
+    OwnDraft{.architecture = "Qwen3_5MoeForCausalLM",
+             .names = kQwenNames,
              .is_moe = true,
              .is_unsaid = true},
 };
@@ -185,6 +192,12 @@ std::unique_ptr<SeparateDraft> load_state_draft(Context& ctx, const ModelConfig&
   one.num_layers = 1;
   one.layers = {state_draft_layer(config)};
   WeightLoader loader(source, options.numerics, config.dtype, ctx);
+  require(!loader.root().has("mtp.embed_tokens.weight", false),
+          "the draft layer has an embedding of its own (mtp.embed_tokens), which is not computed; "
+          "serve the model without NEXTN");
+  require(!loader.root().has("mtp.layers.1.input_layernorm.weight", false),
+          "the checkpoint has several draft layers (mtp.layers.1), of which one is computed; serve "
+          "the model without NEXTN");
   auto draft = std::make_unique<StateDraft>(loader, find_own_draft(config.architecture)->names,
                                             config.num_layers, one, config, target, options);
   // The target has read the others.

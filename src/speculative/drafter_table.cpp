@@ -28,7 +28,7 @@ constexpr std::array kRows = {
                    .default_drafts = SuffixOptions{}.max_tree_depth},
     DraftMethodRow{.name = "NEXTN",
                    .aliases = "mtp deepseek_mtp glm4_moe_mtp glm4_moe_lite_mtp ernie_mtp "
-                              "mimo_mtp",
+                              "mimo_mtp qwen3_next_mtp qwen3_5_mtp",
                    .method = DraftMethod::kNextn,
                    .default_drafts = 3},
     DraftMethodRow{.name = "EAGLE",

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/testing/speculation_outcome.h"
+#include "runtime/testing/draft_sequence.h"
 
 namespace sluice {
 namespace {
@@ -168,6 +169,33 @@ TEST(RecurrentSpeculation, ADraftLayerChangesNothing) {
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("lacks its draft layer (mtp.fc.weight)"), std::string::npos)
         << error.message();
+  }
+}
+
+// Their own layers draft, which keep no states.
+TEST(RecurrentDrafts, LayersOfTheModelChangeNothing) {
+  for (const std::string name : {"qwen3-5", "qwen3-5-moe"}) {
+    SCOPED_TRACE(name);
+    const draft_test::TestCheckpoint checkpoint(
+        std::filesystem::path(SLUICE_MORE_MODELS) / name,
+        std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/golden/speculation" / ("mtp-" + name),
+        true);
+    Options options = options_for("");
+    options.model = checkpoint.path.string();
+    for (const int count : {1, 3, 17}) {
+      const std::vector<Request> requests = greedy_requests(count);
+      const Outcome plain = outcome_of(options, requests);
+      Options drafting = with_nextn(options);
+      const Outcome drafted = outcome_of(drafting, requests);
+      expect_equal(drafted, plain);
+      EXPECT_GT(drafted.stats.drafted_tokens, 100u);
+      drafting.speculative_adaptive = true;
+      expect_equal(outcome_of(drafting, requests), plain);
+    }
+    const Options little = with_little_memory(options);
+    std::vector<Request> longer = greedy_requests(9);
+    for (Request& request : longer) request.max_new_tokens += 60;
+    expect_equal(outcome_of(with_nextn(little), longer), outcome_of(little, longer));
   }
 }
 

@@ -2,7 +2,9 @@
 // speculation.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -276,7 +278,8 @@ struct TestCheckpoint {
   TestCheckpoint(const fs::path& target, const fs::path& folder, bool has_index)
       : path(target), is_made(has_index) {
     if (!is_made) return;
-    path = fs::path(::testing::TempDir()) / ("checkpoint-" + folder.filename().string());
+    path = fs::path(::testing::TempDir()) /
+           fmt::format("checkpoint-{}-{}", folder.filename().string(), ::getpid());
     fs::remove_all(path);
     fs::create_directories(path);
     for (const auto& file : fs::directory_iterator(folder))

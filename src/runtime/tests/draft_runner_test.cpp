@@ -136,6 +136,16 @@ TEST(DraftRunner, DraftsOfARecurrentModelDoNotDependOnHowTheStepsWereCut) {
   expect_no_difference({checkpoint.path, {}}, false);
 }
 
+TEST(DraftRunner, DraftsOfQwen35DoNotDependOnHowTheStepsWereCut) {
+  for (const std::string name : {"qwen3-5", "qwen3-5-moe"}) {
+    SCOPED_TRACE(name);
+    const TestCheckpoint checkpoint(
+        fs::path(SLUICE_MORE_MODELS) / name,
+        fs::path(SLUICE_SOURCE_DIR) / "tests/golden/speculation" / ("mtp-" + name), true);
+    expect_no_difference({checkpoint.path, {}}, false);
+  }
+}
+
 TEST(DraftRunner, EqualsRecordedDrafts) {
   if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   int compared = 0;

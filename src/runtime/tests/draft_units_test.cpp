@@ -45,9 +45,12 @@ struct Family {
   bool is_own;
 
   explicit Family(const std::string& name)
-      : folder(recorded() / "families" / name),
-        reference(parse_json_or_throw(text_of(folder / "golden.json"), name)),
-        checkpoint(folder / reference["target"].get<std::string>(), folder, has_index()),
+      : Family(recorded() / "families" / name, recorded() / "families" / name) {}
+  // `targets`: the folder in which its target's name counts.
+  Family(const fs::path& path, const fs::path& targets)
+      : folder(path),
+        reference(parse_json_or_throw(text_of(folder / "golden.json"), path.string())),
+        checkpoint(targets / reference["target"].get<std::string>(), folder, has_index()),
         is_own(has_index() || reference["draft"] == "inside the target") {}
   fs::path draft() const { return is_own ? fs::path() : folder; }
 
@@ -116,52 +119,54 @@ std::vector<std::size_t> all_rows(std::size_t count) {
 }
 
 // Given states: every slot, the state that leads on, and a chain.
+void expect_unit(const Family& family) {
+  const Json& unit = family.reference["unit"];
+  DraftAlone draft(family.checkpoint.path, family.draft());
+  Tokens tokens = unit["tokens"];
+  const auto length = unit["length"].get<int>();
+  Floats states;
+  if (unit.contains("states_f32_b64")) {
+    states = floats_of_base64(unit["states_f32_b64"].get<std::string>());
+    ASSERT_EQ(unit["state_width"].get<std::int64_t>(), draft.shape().target_width);
+    // The same states come from the target itself; with them the states that it keeps are right.
+    ASSERT_EQ(static_cast<std::int64_t>(states.size()), length * draft.shape().target_width);
+  }
+  std::vector<Floats> logits;
+  if (draft.shape().block_size > 0) {
+    // Slots hold states alone, and the last token begins the block.
+    draft.fill_slots(0, Tokens(tokens.begin(), tokens.end() - 1), states, {});
+    logits = draft.run_block(length, tokens.back(), draft.shape().block_size);
+    expect_near(chain_behind(draft, logits, length, unit["chain"], kSureMargin).difference, 4);
+    return;
+  }
+  logits = draft.fill_slots(0, tokens, states, all_rows(tokens.size()));
+  Difference slots;
+  for (std::size_t i = 0; unit.contains("argmax") && i < tokens.size(); ++i)
+    slots.add(draft, logits[i], unit["top5_ids"][i], unit["top5_logprobs"][i], unit["argmax"][i],
+              kSureMargin);
+  expect_near(slots, unit.contains("argmax") ? length : 0);
+  const Floats last = floats_of_base64(unit["last_logits_f32_b64"].get<std::string>());
+  ASSERT_EQ(last.size(), logits.back().size());
+  const Floats wanted = log_softmax(last), found = log_softmax(logits.back());
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    ASSERT_NEAR(found[i], wanted[i], kTolerance) << i;
+    ASSERT_NEAR(logits.back()[i], last[i], kTolerance) << i;
+  }
+  if (unit.contains("fed_back_last_f32_b64")) {
+    const Floats fed = floats_of_base64(unit["fed_back_last_f32_b64"].get<std::string>());
+    ASSERT_EQ(static_cast<std::int64_t>(fed.size()), draft.shape().hidden_size);
+    for (std::size_t i = 0; i < fed.size(); ++i)
+      ASSERT_NEAR(draft.last_state()[i], fed[i], kTolerance) << i;
+  }
+  const int end = static_cast<int>(tokens.size()) - 1;
+  expect_near(chain_behind(draft, {logits.back()}, end, unit["chain"], kSureMargin).difference, 3);
+}
+
 TEST(DraftUnits, EqualRecordedNumbers) {
   if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   for (const char* name : kFamilies) {
     SCOPED_TRACE(name);
-    const Family family(name);
-    const Json& unit = family.reference["unit"];
-    DraftAlone draft(family.checkpoint.path, family.draft());
-    Tokens tokens = unit["tokens"];
-    const auto length = unit["length"].get<int>();
-    Floats states;
-    if (unit.contains("states_f32_b64")) {
-      states = floats_of_base64(unit["states_f32_b64"].get<std::string>());
-      ASSERT_EQ(unit["state_width"].get<std::int64_t>(), draft.shape().target_width);
-      // The same states come from the target itself; with them the states that it keeps are right.
-      ASSERT_EQ(static_cast<std::int64_t>(states.size()), length * draft.shape().target_width);
-    }
-    std::vector<Floats> logits;
-    if (draft.shape().block_size > 0) {
-      // Slots hold states alone, and the last token begins the block.
-      draft.fill_slots(0, Tokens(tokens.begin(), tokens.end() - 1), states, {});
-      logits = draft.run_block(length, tokens.back(), draft.shape().block_size);
-      expect_near(chain_behind(draft, logits, length, unit["chain"], kSureMargin).difference, 4);
-      continue;
-    }
-    logits = draft.fill_slots(0, tokens, states, all_rows(tokens.size()));
-    Difference slots;
-    for (std::size_t i = 0; unit.contains("argmax") && i < tokens.size(); ++i)
-      slots.add(draft, logits[i], unit["top5_ids"][i], unit["top5_logprobs"][i], unit["argmax"][i],
-                kSureMargin);
-    expect_near(slots, unit.contains("argmax") ? length : 0);
-    const Floats last = floats_of_base64(unit["last_logits_f32_b64"].get<std::string>());
-    ASSERT_EQ(last.size(), logits.back().size());
-    const Floats wanted = log_softmax(last), found = log_softmax(logits.back());
-    for (std::size_t i = 0; i < last.size(); ++i) {
-      ASSERT_NEAR(found[i], wanted[i], kTolerance) << i;
-      ASSERT_NEAR(logits.back()[i], last[i], kTolerance) << i;
-    }
-    if (unit.contains("fed_back_last_f32_b64")) {
-      const Floats fed = floats_of_base64(unit["fed_back_last_f32_b64"].get<std::string>());
-      ASSERT_EQ(static_cast<std::int64_t>(fed.size()), draft.shape().hidden_size);
-      for (std::size_t i = 0; i < fed.size(); ++i)
-        ASSERT_NEAR(draft.last_state()[i], fed[i], kTolerance) << i;
-    }
-    const int end = static_cast<int>(tokens.size()) - 1;
-    expect_near(chain_behind(draft, {logits.back()}, end, unit["chain"], kSureMargin).difference,
-                3);
+    expect_unit(Family(name));
   }
 }
 
@@ -216,31 +221,48 @@ struct Acceptance {
   }
 };
 
+// With the target in the loop: chains, and how many drafts are right. Returns the rows compared.
+int expect_loop(const Family& family) {
+  DraftAlone draft(family.checkpoint.path, family.draft());
+  int compared = 0;
+  for (const Json& prompt : family.reference["prompts"]) {
+    const Tokens output = prompt["greedy"];
+    const std::vector<Chain> table =
+        chains_of(draft, prompt["ids"], output, prompt["drafts"], kSureMargin);
+    for (const Chain& chain : table) {
+      expect_near(chain.difference, 1);
+      compared += chain.difference.compared;
+    }
+    for (const auto& [most, wanted] : prompt["accept"].items()) {
+      Acceptance found;
+      found.add(output, table, std::stoul(most));
+      EXPECT_EQ(found.steps, wanted["steps"].get<std::int64_t>()) << most << " drafts";
+      EXPECT_EQ(found.accepted, wanted["accepted"].get<std::int64_t>()) << most << " drafts";
+      EXPECT_EQ(found.emitted, wanted["emitted"].get<std::int64_t>()) << most << " drafts";
+    }
+  }
+  return compared;
+}
+
 TEST(DraftUnits, EqualRecordedNumbersWithTheTargetInTheLoop) {
   if (!fs::exists(recorded())) GTEST_SKIP() << recorded() << " is not there";
   int compared = 0;
   for (const char* name : kFamilies) {
     SCOPED_TRACE(name);
-    const Family family(name);
-    DraftAlone draft(family.checkpoint.path, family.draft());
-    for (const Json& prompt : family.reference["prompts"]) {
-      const Tokens output = prompt["greedy"];
-      const std::vector<Chain> table =
-          chains_of(draft, prompt["ids"], output, prompt["drafts"], kSureMargin);
-      for (const Chain& chain : table) {
-        expect_near(chain.difference, 1);
-        compared += chain.difference.compared;
-      }
-      for (const auto& [most, wanted] : prompt["accept"].items()) {
-        Acceptance found;
-        found.add(output, table, std::stoul(most));
-        EXPECT_EQ(found.steps, wanted["steps"].get<std::int64_t>()) << most << " drafts";
-        EXPECT_EQ(found.accepted, wanted["accepted"].get<std::int64_t>()) << most << " drafts";
-        EXPECT_EQ(found.emitted, wanted["emitted"].get<std::int64_t>()) << most << " drafts";
-      }
-    }
+    compared += expect_loop(Family(name));
   }
   EXPECT_GT(compared, 3000);
+}
+
+// tests/golden/make_mtp.py says how they were made.
+TEST(DraftUnits, LayersOfQwen35EqualThoseOfTransformers) {
+  for (const char* name : {"mtp-qwen3-5", "mtp-qwen3-5-moe"}) {
+    SCOPED_TRACE(name);
+    const Family family(fs::path(SLUICE_SOURCE_DIR) / "tests/golden/speculation" / name,
+                        SLUICE_MORE_MODELS);
+    expect_unit(family);
+    EXPECT_GT(expect_loop(family), 100);
+  }
 }
 
 // The bundled model's own layer, or the trained head. Where prompts are longer than what its
