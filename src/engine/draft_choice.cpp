@@ -132,9 +132,10 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
                                                     : *draft.config.model;
   const std::optional<DType>& stored = plan.numerics().kv_stored;
   require(
-      !layers.mla || (stored != DType::kI8 && stored != DType::kF8E4M3),
+      !layers.mla || plan.runner.placement.device.kind == DeviceKind::kCpu ||
+          (stored != DType::kI8 && stored != DType::kF8E4M3),
       "{}: {} caches one latent for all heads, and --kv-cache-dtype {} needs keys and values of "
-      "heads; give auto, bfloat16 or float32, or another draft",
+      "heads on a GPU; give auto, bfloat16 or float32, or another draft",
       kOption, draft.directory, options.kv_cache_dtype);
   WeightSource weights =
       plan.loading.dummy

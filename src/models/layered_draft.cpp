@@ -30,8 +30,6 @@ LayeredDraft::LayeredDraft(WeightLoader& loader, const ModelConfig& layers,
       kv_dtype_(loader.root().numerics().kv()),
       target_vocab_size_(target_config.vocab_size),
       expandable_(options.mla_expandable) {
-  check(!layers.mla || (kv_dtype_ != DType::kI8 && kv_dtype_ != DType::kF8E4M3),
-        "a cache of latents in 8 bits");
   rotary_.place(loader.root());
 }
 
@@ -87,10 +85,8 @@ void LayeredDraft::finish(WeightLoader& loader, DraftShape shape, const ModelOpt
 
 std::vector<PageGroupSpec> LayeredDraft::kv_groups() const {
   if (!config_.mla) return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
-  PlaneSpec latent{.name = "latent",
-                   .dtype = kv_dtype_,
-                   .row_elements = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim,
-                   .layers = {}};
+  PlaneSpec latent =
+      latent_plane(kv_dtype_, config_.mla->kv_lora_rank, config_.mla->qk_rope_head_dim);
   for (int i = 0; i < config_.num_layers; ++i) latent.layers.push_back(i);
   return draft_page_groups(
       {{{.name = "full", .retention = Retention::kFull, .span = 0}, {std::move(latent)}}},
