@@ -332,7 +332,7 @@ TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
   Options stages = trees;
   stages.pp_size = 2;
   EXPECT_THAT(resolve_on(DeviceKind::kCpu, stages).fault().message,
-              HasSubstr("stages draft with grammars and NGRAM"));
+              HasSubstr("stages draft with grammars, NGRAM and SUFFIX"));
 }
 
 TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
