@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "text/grammar/json_text.h"
 #include "text/grammar/node.h"
 
 namespace sluice::grammar {
@@ -206,7 +207,7 @@ NodeId Grammar::white_space(std::uint64_t max_chars) {
 
 NodeId Grammar::any_json_number() {
   const Result<LanguageId> number =
-      languages_.regex(R"(-?(0|[1-9][0-9]{0,63})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,4})?)");
+      languages_.regex(fmt::format("-?({}{}|{})", kAnyWhole, kAnyFraction, exponent_magnitude()));
   return number ? text(number.value()) : kNoneNode;  // no budget is left
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "text/grammar/json_key.h"
+#include "text/grammar/json_text.h"
 #include "text/grammar/machine.h"
 
 namespace sluice::grammar {

@@ -14,6 +14,12 @@ constexpr std::uint32_t kMaxFractionDigits = 24;
 constexpr std::uint32_t kMaxStepDigits = 64;
 constexpr std::uint32_t kMaxExponentDigits = 4;
 constexpr std::int32_t kMaxExponent = 9999;
+// Magnitudes of the numbers from 1e-323 to below 1e308. The largest doubles have one more.
+constexpr std::int64_t kMinMagnitude = -322;
+constexpr std::int64_t kMaxMagnitude = 308;
+constexpr std::string_view kMaxDouble = "1.7976931348623157e308";
+// Steps of numbers larger than this may leave no multiple among the doubles.
+constexpr std::int64_t kMaxStepMagnitude = 100;
 constexpr std::int64_t kFar = 1'000'000'000'000'000;
 
 std::uint64_t multiply_mod(std::uint64_t a, std::uint64_t b, std::uint64_t modulus) {
@@ -77,6 +83,19 @@ NumberAutomaton::NumberAutomaton(const NumberSet& set)
     // zero is looked at by itself
     if (side.low && (side.low->negative || side.low->is_zero())) side.low.reset();
     if (side.high && (side.high->negative || side.high->is_zero())) side.is_possible = false;
+    side.min_magnitude = kMinMagnitude;
+    side.max_magnitude = kMaxMagnitude;
+    if (side.low) {
+      side.min_magnitude = std::min(side.min_magnitude, side.low->magnitude());
+      side.max_magnitude = std::max(side.max_magnitude, side.low->magnitude() + 1);
+    }
+    if (side.high) {
+      side.min_magnitude = std::min(side.min_magnitude, side.high->magnitude() - 1);
+      if (compare(*side.high, *Decimal::parse(kMaxDouble)) <= 0)
+        side.max_magnitude = std::max(side.max_magnitude, side.high->magnitude());
+    }
+    for (const Decimal& step : set.multiples)
+      if (step.magnitude() > kMaxStepMagnitude) side.max_magnitude = kFar;
     if (side.low && side.high) {
       const int order = compare(*side.low, *side.high);
       if (order > 0 || (order == 0 && (side.is_low_open || side.is_high_open)))
@@ -104,6 +123,9 @@ NumberAutomaton::NumberAutomaton(const NumberSet& set)
   const auto more = static_cast<std::uint32_t>(std::min<std::int64_t>(longest, 1 << 20));
   max_whole_ = kMaxWholeDigits + more;
   max_fraction_ = (steps_.empty() ? kMaxFractionDigits : kMaxStepDigits) + more;
+  const std::int64_t max_magnitude = std::max(sides_[0].max_magnitude, sides_[1].max_magnitude);
+  if (!has_values_ && max_whole_ >= max_magnitude)  // one digit more is not counted
+    max_whole_ = static_cast<std::uint32_t>(max_magnitude - 1);
   uses_places_ = has_values_ || !steps_.empty() || !has_integers_ || !has_fractions_;
 }
 
@@ -255,6 +277,11 @@ bool NumberAutomaton::is_viable(const State& state) const {
     }
     return false;
   }
+  // an integer's exponent moves all its digits in front of the point
+  if (!has_fractions_ &&
+      static_cast<std::int64_t>(state.fraction) - static_cast<std::int64_t>(state.zeros) >
+          finite_exponents(state).second)
+    return false;
   if (!side.has_bounds()) return true;
   std::int64_t least_magnitude = is_plain_integer_ ? state.magnitude : -kFar;
   // A multiple of 10^place has all its digits above that place.
@@ -266,6 +293,17 @@ bool NumberAutomaton::is_viable(const State& state) const {
     least_magnitude = std::max(least_magnitude, place + used);
   }
   return may_reach_bounds(state, least_magnitude);
+}
+
+std::pair<std::int64_t, std::int64_t> NumberAutomaton::finite_exponents(const State& state) const {
+  const Side& side = side_of(state);
+  std::int64_t least = state.magnitude, most = state.magnitude;
+  if (!side.has_bounds()) {
+    if (state.magnitude <= 0) least = 1 - static_cast<std::int64_t>(max_fraction_);
+    if (state.magnitude > 1) most = static_cast<std::int64_t>(max_whole_) + 1;
+  }
+  return {std::min<std::int64_t>(side.min_magnitude - least, 0),
+          std::max<std::int64_t>(side.max_magnitude - most, 0)};
 }
 
 NumberAutomaton::Exponents NumberAutomaton::exponents_of(const State& state) const {
@@ -290,8 +328,9 @@ NumberAutomaton::Exponents NumberAutomaton::exponents_of(const State& state) con
     std::ranges::sort(out.listed);
     return out;
   }
-  out.from = -kFar;
-  out.to = kFar;
+  const auto [first, last] = finite_exponents(state);
+  out.from = first;
+  out.to = last;
   const std::int64_t places = state.magnitude + static_cast<std::int64_t>(state.fraction);
   const auto equals = [&](const Decimal& bound, int order) {
     return order == 0 && places >= static_cast<std::int64_t>(bound.digits.size());
@@ -299,13 +338,13 @@ NumberAutomaton::Exponents NumberAutomaton::exponents_of(const State& state) con
   if (side.low) {
     const bool is_equal = equals(*side.low, state.low_order);
     const bool reaches = state.low_order > 0 || (is_equal && !side.is_low_open);
-    out.from = side.low->magnitude() + (reaches ? 0 : 1) - state.magnitude;
+    out.from = std::max(out.from, side.low->magnitude() + (reaches ? 0 : 1) - state.magnitude);
   }
   if (side.high) {
     const bool is_equal = equals(*side.high, state.high_order);
     const bool reaches =
         state.high_order < 0 || (state.high_order == 0 && (!is_equal || !side.is_high_open));
-    out.to = side.high->magnitude() - (reaches ? 0 : 1) - state.magnitude;
+    out.to = std::min(out.to, side.high->magnitude() - (reaches ? 0 : 1) - state.magnitude);
   }
   if (!has_fractions_) out.from = std::max(out.from, -place);
   if (!has_integers_) out.to = std::min(out.to, -place - 1);
@@ -410,7 +449,7 @@ std::string NumberAutomaton::step(std::string_view bytes, char c) const {
 }
 
 void NumberAutomaton::tidy(State& state) const {
-  if (!side_of(state).has_bounds()) state.magnitude = 0;
+  if (!side_of(state).has_bounds()) state.magnitude = std::clamp(state.magnitude, 0, 2);
   if (!uses_places_) state.zeros = 0;
   if (state.phase == kPoint || state.phase == kFraction) state.whole = 1;
 }

@@ -4,6 +4,9 @@
 // bounds, the place of the last digit that is not zero, the remainders by the steps, and counts
 // against the most digits. From the `e` on it holds the exponents that lead into the set.
 //
+// A number that is not zero stays one that a double holds, from 1e-323 to below 1e308. Bounds of a
+// schema beyond these widen them, and listed values have no such limit.
+//
 // A beginning is given up as soon as bounds, integers or listed values leave no number of the set.
 // Of steps between far bounds it is given up at the `e`, or at the last character.
 #pragma once
@@ -41,6 +44,7 @@ class NumberAutomaton : public TextAutomaton {
     std::optional<Decimal> low, high;
     bool is_low_open = false, is_high_open = false;
     std::vector<std::pair<std::string, std::int64_t>> values;  // digits and exponent, sorted
+    std::int64_t min_magnitude = 0, max_magnitude = 0;         // of values that a double holds
     bool has_bounds() const { return low || high; }
   };
   struct Step {  // modulus * 10^exponent
@@ -57,13 +61,15 @@ class NumberAutomaton : public TextAutomaton {
     std::int8_t low_order = 0, high_order = 0;
     std::uint32_t whole = 0, fraction = 0;  // digits before and behind the point
     std::uint32_t zeros = 0;                // at the end of the digits
-    std::int32_t magnitude = 0;             // 10^(magnitude - 1) <= value < 10^magnitude
-    std::uint32_t num_exponent = 0;         // digits of the exponent
-    std::int32_t exponent = 0;              // ... their value
-    std::int32_t from = 0, to = 0;          // the exponents that may come; behind a sign their size
-    std::vector<std::uint64_t> rests;       // of the digits up to the last that is not zero
-    std::string digits;                     // the same digits, where values are listed
-    std::vector<std::int32_t> listed;       // exponents of values, where they are listed
+    // 10^(magnitude - 1) <= value < 10^magnitude; without bounds 0, 1 or 2: below one, of one digit
+    // before the point, of several
+    std::int32_t magnitude = 0;
+    std::uint32_t num_exponent = 0;    // digits of the exponent
+    std::int32_t exponent = 0;         // ... their value
+    std::int32_t from = 0, to = 0;     // the exponents that may come; behind a sign their size
+    std::vector<std::uint64_t> rests;  // of the digits up to the last that is not zero
+    std::string digits;                // the same digits, where values are listed
+    std::vector<std::int32_t> listed;  // exponents of values, where they are listed
   };
   struct Exponents {
     std::int64_t from = 0, to = -1;
@@ -82,6 +88,8 @@ class NumberAutomaton : public TextAutomaton {
   bool is_viable(const State& state) const;
   bool may_reach_bounds(const State& state, std::int64_t least_magnitude) const;
   Exponents exponents_of(const State& state) const;
+  // The exponents with which the digits stay within the doubles; 0 is always one of them.
+  std::pair<std::int64_t, std::int64_t> finite_exponents(const State& state) const;
   // Leaves in a state what tells it from others.
   void tidy(State& state) const;
 

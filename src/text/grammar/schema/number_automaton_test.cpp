@@ -225,5 +225,72 @@ TEST(NumberAutomaton, AHorizonFormGoesOnWithTheSameTexts) {
   }
 }
 
+// Zero and the numbers from 1e-323 to below 1e308, unless the schema speaks of others.
+TEST(NumberAutomaton, NumbersAreThoseThatADoubleHolds) {
+  NumberSet positive, steps, tiny, huge, doubles, integers;
+  positive.raise_low(number("0.5"), true);
+  steps.multiples = {number("0.01")};
+  tiny.raise_low(number("1e-320"), false);
+  tiny.lower_high(number("1e-310"), false);
+  huge.raise_low(number("1e400"), false);
+  doubles.raise_low(number("-1.7976931348623157e308"), false);
+  doubles.lower_high(number("1.7976931348623157e308"), false);
+  integers.has_fractions = false;
+  integers.raise_low(number("2"), false);
+  for (const char* text : {"1e307", "12.5e306", "0.7e308", "99e306", "1e200"})
+    EXPECT_TRUE(holds(NumberAutomaton(positive), text)) << text;
+  for (const char* text : {"1e308", "10e307", "0.07e310", "1e4417", "1e9999"})
+    EXPECT_FALSE(holds(NumberAutomaton(positive), text)) << text;
+  for (const char* text : {"1e307", "12e240", "-7e200", "0e9999", "12.5"})
+    EXPECT_TRUE(holds(NumberAutomaton(steps), text)) << text;
+  for (const char* text : {"1e308", "12e308", "-7e9999"})
+    EXPECT_FALSE(holds(NumberAutomaton(steps), text)) << text;
+  EXPECT_TRUE(holds(NumberAutomaton(tiny), "5e-315"));
+  EXPECT_TRUE(holds(NumberAutomaton(huge), "2e400"));
+  EXPECT_FALSE(holds(NumberAutomaton(huge), "2e500"));
+  for (const char* text : {"1.7e308", "-1.7e308", "1e-323", "0"})
+    EXPECT_TRUE(holds(NumberAutomaton(doubles), text)) << text;
+  for (const char* text : {"1.8e308", "1e-4417", "-1e-324"})
+    EXPECT_FALSE(holds(NumberAutomaton(doubles), text)) << text;
+  for (const char* text : {"1.25e307", "3e307", "20e-1"})
+    EXPECT_TRUE(holds(NumberAutomaton(integers), text)) << text;
+  for (const char* text : {"1e308", "1.5e4417"})
+    EXPECT_FALSE(holds(NumberAutomaton(integers), text)) << text;
+}
+
+// Each beginning that is not given up has an end, also where bounds allow hundreds of digits.
+TEST(NumberAutomaton, LongBeginningsHaveAnEnd) {
+  std::mt19937 random(11);
+  for (const char* low : {"", "-1e300", "2", "1e-300", "1e400"}) {
+    for (const bool has_fractions : {false, true}) {
+      NumberSet set;
+      set.has_fractions = has_fractions;
+      if (*low != '\0') set.raise_low(number(low), false);
+      if (*low == '\0') set.multiples = {number("0.5")};
+      const NumberAutomaton automaton(set);
+      for (int round = 0; round < 40; ++round) {
+        std::string state = automaton.begin();
+        std::string text;
+        while (true) {
+          // digits as long as any is taken, then an exponent
+          std::vector<std::pair<char, std::string>> digits, others;
+          for (const char c : automaton.alphabet()) {
+            std::string next = automaton.step(state, c);
+            if (next.empty()) continue;
+            (c >= '0' && c <= '9' ? digits : others).emplace_back(c, std::move(next));
+          }
+          const bool takes_other = digits.empty() || (random() % 100 == 0 && !others.empty());
+          const auto& options = takes_other ? others : digits;
+          if (options.empty()) break;
+          const auto& [c, next] = options[random() % options.size()];
+          text += c;
+          state = next;
+        }
+        EXPECT_TRUE(automaton.accepts(state)) << text << " of " << set.canonical();
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::grammar

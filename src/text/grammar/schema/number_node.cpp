@@ -1,6 +1,7 @@
 // The spellings of a NumberSet: expressions where they are short, an automaton for the others.
 #include <algorithm>
 
+#include "text/grammar/json_text.h"
 #include "text/grammar/schema/number_automaton.h"
 #include "text/grammar/schema/number_set.h"
 
@@ -14,8 +15,7 @@ constexpr std::int64_t kMaxPlainDigits = 400;
 // point, behind it. Bounds of a schema that are longer add theirs.
 constexpr std::size_t kMaxWholeDigits = 64;
 constexpr std::size_t kMaxFractionDigits = 24;
-constexpr const char* kAnyWhole = "(0|[1-9][0-9]{0,63})";
-constexpr const char* kAnyFraction = "(\\.[0-9]{1,24})?";
+constexpr std::size_t kMaxFiniteDigits = 308;  // what a double holds, unless a bound is longer
 constexpr const char* kZeroFraction = "(\\.0{1,24})?";
 constexpr const char* kZeros = "0{0,24}";
 constexpr const char* kFewZeros = "0{0,3}";
@@ -156,7 +156,11 @@ std::string multiples_of(const Decimal& step) {
 std::string more_digits(const std::optional<Decimal>& low, const std::optional<Decimal>& high) {
   std::size_t count = kMaxWholeDigits;
   for (const auto* bound : {&low, &high})
-    if (*bound) count = std::max(count, kMaxWholeDigits + plain(**bound).whole.size());
+    if (*bound) {
+      const std::size_t own = plain(**bound).whole.size();
+      const std::size_t most = std::max(kMaxFiniteDigits, own + 1);
+      count = std::max(count, std::min(kMaxWholeDigits + own, most));
+    }
   return "[0-9]{0," + std::to_string(count - 1) + "}";
 }
 std::string fraction_digits(const std::optional<Decimal>& low, const std::optional<Decimal>& high) {
@@ -247,7 +251,7 @@ std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet
   const std::string whole = kAnyWhole, exponent = kExponent, zeros = kZeroFraction;
   std::string forms;
   if (set.has_fractions) {
-    forms = whole + kAnyFraction + "[eE][+-]?" + exponent;
+    forms = exponent_magnitude();
   } else {
     constexpr int kMaxShift = 9;
     add(forms, whole + zeros + "[eE]\\+?" + exponent);
@@ -262,7 +266,10 @@ std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet
     }
     add(forms, whole + zeros + "[eE]-0{1,4}");
   }
-  const LanguageId all = regex(languages, forms);
+  const LanguageId all =
+      set.has_fractions
+          ? regex(languages, forms)
+          : languages.intersect({regex(languages, forms), regex(languages, exponent_magnitude())});
   const LanguageId zero = regex(languages, "0" + zeros + "[eE][+-]?" + exponent);
   const LanguageId minus = languages.literal("-");
   if (!bound) return languages.alternate({all, languages.concat({minus, all})});

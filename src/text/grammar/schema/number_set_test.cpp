@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -125,13 +126,44 @@ TEST(NumberNode, HasTheSpellingsWithExponentOfASignOnly) {
         if (!language) continue;
         ++num_regular;
         for (const std::string& text : all) {
-          const bool expected = text.find('e') != std::string::npos && set.contains(number(text));
+          const Decimal value = number(text);
+          const bool is_finite =
+              value.is_zero() || (value.magnitude() >= -322 && value.magnitude() <= 308);
+          const bool expected =
+              text.find('e') != std::string::npos && is_finite && set.contains(value);
           ASSERT_EQ(languages.contains(*language, text), expected) << text << low << ".." << high;
         }
       }
     }
   }
   EXPECT_EQ(num_regular, 14);  // 4 without a bound, 2 x 4 by zero, 2 integers by one
+}
+
+// What a client reads is neither infinite nor a zero that the schema excludes.
+TEST(NumberNode, NumbersAreThoseThatADoubleHolds) {
+  for (const bool is_bounded : {false, true}) {
+    NumberSet set;
+    if (is_bounded) set.raise_low(number("0"), true);
+    Languages languages;
+    const LanguageId language = *exponent_numbers(languages, set);
+    for (const char* text :
+         {"1e307", "1.7976931348623157e+308", "1e0308", "5e-324", "12e244", "123.5e-299",
+          "0.001e-299", "2.2250738585072014e-308", "1.79e308", "0.001e244", "1E-7", "64e0"})
+      EXPECT_TRUE(languages.contains(language, text)) << text;
+    for (const char* text : {"2e308", "1.7976931348623158e308", "1E+4417", "1.9E-4417", "2e-324",
+                             "12e245", "0.1e-300", "1e00001", "1e9999"})
+      EXPECT_FALSE(languages.contains(language, text)) << text;
+    for (const char* text : {"0e9999", "0.0E-4417"})
+      EXPECT_EQ(languages.contains(language, text), !is_bounded) << text;
+  }
+  NumberSet integers;
+  integers.has_fractions = false;
+  Languages languages;
+  const LanguageId language = *exponent_numbers(languages, integers);
+  for (const char* text : {"1e308", "1.25e9", "1.25E+244", "100e-2", "0e9999"})
+    EXPECT_TRUE(languages.contains(language, text)) << text;
+  for (const char* text : {"2e308", "12e245", "1.25E+4417"})
+    EXPECT_FALSE(languages.contains(language, text)) << text;
 }
 
 }  // namespace
