@@ -2,6 +2,7 @@
 
 #include "text/grammar/captures/regex_captures.h"
 #include "text/grammar/schema/schema.h"
+#include "text/grammar/schema/unsatisfiable.h"
 #include "text/grammar/sources/lark.h"
 #include "text/grammar/sources/structural_tag.h"
 
@@ -111,9 +112,7 @@ Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
       CompiledGrammar::make(std::move(grammar), whole, std::move(vocabulary), limits);
   if (!compiled && source.kind == GrammarSource::kJsonSchema &&
       compiled.fault().code == "unsatisfiable_grammar")
-    return Fault{400, "unsatisfiable_json_schema", "",
-                 "No value of finite length fulfils the schema: its keywords exclude each other, "
-                 "or a value needs itself inside."};
+    return unsatisfiable_fault(source.text, schema_options(source));
   return compiled;
 }
 
