@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/api/field_values.h"
 #include "server/api/request_fields.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
@@ -90,8 +91,7 @@ std::optional<Fault> read_tool_choice(const Json& choice, MessagesRequest& out) 
     out.chat["tool_choice"] = Json{{"type", "function"}, {"function", {{"name", *name}}}};
     out.names.add("tool_choice.function", "tool_choice");
   } else {
-    return invalid_value("tool_choice.type",
-                         "`tool_choice.type` must be `auto`, `any`, `tool` or `none`.");
+    return bad_word("tool_choice.type", "`auto`, `any`, `tool` or `none`", type);
   }
   std::optional<bool> one_call;
   if (auto fault = read_member(choice, "disable_parallel_tool_use",
@@ -174,6 +174,10 @@ std::optional<Fault> read_anthropic_tools(const Json& body, MessagesRequest& out
     const std::string chat = fmt::format("tools.{}.function", list.size());
     out.names.add(chat + ".parameters", tool.path + ".input_schema");
     out.names.add(chat, tool.path);
+    // X-Ignored-Fields names tools by their names. A number would be taken for a place.
+    if (tool.name.find_first_not_of("0123456789") != std::string::npos)
+      out.names.add(fmt::format("tools.{}.function.parameters", tool.name),
+                    fmt::format("tools.{}.input_schema", tool.name));
     list.push_back(Json{{"type", "function"}, {"function", std::move(tool.function)}});
   }
   if (!json.is_null() || !list.empty()) out.chat["tools"] = std::move(list);

@@ -1,5 +1,6 @@
 #include "server/anthropic/messages_request.h"
 
+#include "server/api/field_values.h"
 #include "server/api/request_fields.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
@@ -52,13 +53,11 @@ constexpr ProtocolField kFields[] = {
     ignored_field("inference_geo"),
     ignored_field("betas"),
     refused_field("response_format", "use `output_config.format`."),
+    refused_field("guided_whitespace_pattern",
+                  "use `structured_outputs` with `disable_any_whitespace`."),
     refused_field("mcp_servers", "the server makes no outbound connection."),
     refused_field("container", "the server runs no code."),
 };
-
-Fault bad_word(const std::string& path, std::string_view allowed) {
-  return invalid_value(path, fmt::format("`{}` must be {}.", path, allowed));
-}
 
 // thinking: the switch of the template, and the budget.
 std::optional<Fault> read_thinking(const Json& body, MessagesRequest& out) {
@@ -70,7 +69,7 @@ std::optional<Fault> read_thinking(const Json& body, MessagesRequest& out) {
     if (type.is_null()) return missing_field("thinking.type");
     is_on = type == "enabled" || type == "adaptive";
     if (!is_on && type != "disabled")
-      return bad_word("thinking.type", "`enabled`, `adaptive` or `disabled`");
+      return bad_word("thinking.type", "`enabled`, `adaptive` or `disabled`", type);
     const Json& budget = member_or_null(thinking, "budget_tokens");
     if (type == "enabled" && budget.is_null()) return missing_field("thinking.budget_tokens");
     if (!budget.is_null()) {
@@ -102,10 +101,15 @@ std::optional<Fault> read_format(const Json& format, const std::string& path,
                                  MessagesRequest& out) {
   if (format.is_null()) return std::nullopt;
   if (!format.is_object()) return wrong_type(path, "an object", json_type_name(format));
-  if (member_or_null(format, "type") != "json_schema")
-    return bad_word(path + ".type", "`json_schema`");
+  const Json& type = member_or_null(format, "type");
+  if (type.is_null()) return missing_field(path + ".type");
+  if (type != "json_schema") return bad_word(path + ".type", "`json_schema`", type);
   const Json& schema = member_or_null(format, "schema");
   if (schema.is_null()) return missing_field(path + ".schema");
+  if (out.chat.contains("response_format"))
+    return invalid_value(path, fmt::format("`output_format` and `{}` both constrain the output; "
+                                           "give one.",
+                                           path));
   out.chat["response_format"] =
       Json{{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}};
   out.names.add("response_format.json_schema", path);

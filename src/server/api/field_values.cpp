@@ -140,4 +140,10 @@ std::string_view json_type_name(const Json& value) {
   }
 }
 
+Fault bad_word(const std::string& path, std::string_view allowed, const Json& seen) {
+  const std::string shown =
+      seen.is_string() ? shown_text(seen.get_ref<const std::string&>(), 64) : shown_value(seen);
+  return invalid_value(path, fmt::format("`{}` must be {}, not {}.", path, allowed, shown));
+}
+
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "server/api/grammar_fields.h"
 
+#include "server/api/field_values.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 
@@ -58,24 +59,61 @@ std::optional<Fault> read_tag(const std::string& path, const Json& json, Generat
   return set_source(path, {.kind = GrammarSource::kStructuralTag, .text = dump_json(json)}, out);
 }
 
+bool is_absent(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null();
+}
+
+// `schema` of the type json_object, as llama.cpp and SGLang take it: an object that obeys the
+// schema. A schema with a type of its own says itself what its values are.
+std::optional<Fault> read_object_schema(const std::string& path, const Json& json,
+                                        GenerationFields& out) {
+  Json schema = json;
+  if (json.is_string())
+    if (Result<Json> parsed = parse_json(json.get_ref<const std::string&>(), kRequestJson);
+        parsed && parsed->is_object())
+      schema = *std::move(parsed);
+  if (schema == true || (schema.is_object() && schema.empty()))
+    return set_source(path, {.kind = GrammarSource::kJson, .text = "object"}, out);
+  if (schema.is_object() && !schema.contains("type")) schema["type"] = "object";
+  return read_schema(path, schema, out);
+}
+
 std::optional<Fault> read_response_format(const std::string& path, const Json& json,
                                           GenerationFields& out) {
   if (!json.is_object()) return wrong_type(path, "an object", json_type_name(json));
   const auto type = json.find("type");
-  if (type == json.end() || !type->is_string()) return missing_field(path + ".type");
-  static constexpr std::string_view kOuter[] = {"type", "json_schema"};
-  if (*type != "structural_tag") note_unknown(json, kOuter, path + ".", out.ignored);
+  if (type == json.end() || type->is_null()) return missing_field(path + ".type");
+  if (*type == "structural_tag") return read_tag(path, json, out);
+  if (*type != "text" && *type != "json_object" && *type != "json_schema")
+    return bad_word(path + ".type", "`text`, `json_object`, `json_schema` or `structural_tag`",
+                    *type);
+  static constexpr std::string_view kOuter[] = {"type", "json_schema", "schema"};
+  note_unknown(json, kOuter, path + ".", out.ignored);
+  const std::string inner = path + ".json_schema";
+  // A schema that the type leaves without effect is a slip of the client.
+  if (*type != "json_schema" && !is_absent(json, "json_schema"))
+    return invalid_value(inner, fmt::format("`{}` needs the type `json_schema`, and `{}.type` is "
+                                            "{}; leave one out.",
+                                            inner, path, shown_text(type->get<std::string>())));
+  if (*type == "text" && !is_absent(json, "schema"))
+    return invalid_value(path + ".schema",
+                         fmt::format("`{}.schema` needs the type `json_object`, and `{}.type` is "
+                                     "`text`; leave one out.",
+                                     path, path));
   if (*type == "text") return std::nullopt;
+  if (*type == "json_object" && !is_absent(json, "schema"))
+    return read_object_schema(path + ".schema", json["schema"], out);
   if (*type == "json_object")
     return set_source(path, {.kind = GrammarSource::kJson, .text = "object"}, out);
-  if (*type == "structural_tag") return read_tag(path, json, out);
-  if (*type != "json_schema")
-    return invalid_value(
-        path + ".type",
-        fmt::format("`{}.type` must be `text`, `json_object`, `json_schema` or `structural_tag`.",
-                    path));
   const auto format = json.find("json_schema");
-  const std::string inner = path + ".json_schema";
+  if (!is_absent(json, "schema")) {  // as Together writes it
+    if (!is_absent(json, "json_schema"))
+      return invalid_value(
+          path + ".schema",
+          fmt::format("`{}.schema` and `{}` both hold a schema; give one.", path, inner));
+    return read_schema(path + ".schema", json["schema"], out);
+  }
   if (format == json.end() || format->is_null()) return missing_field(inner);
   if (!format->is_object()) return wrong_type(inner, "an object", json_type_name(*format));
   const auto schema = format->find("schema");
@@ -121,6 +159,10 @@ std::optional<Fault> read_structured_outputs(const std::string& path, const Json
   const auto pattern = json.find("whitespace_pattern");
   if (pattern != json.end() && !pattern->is_null())
     return unsupported(path + ".whitespace_pattern", "use `disable_any_whitespace`.");
+  const auto closed = json.find("disable_additional_properties");
+  if (closed != json.end() && !closed->is_null() && *closed != false)
+    return unsupported(path + ".disable_additional_properties",
+                       "say `additionalProperties`: false in the schema.");
   if (!out.grammar)
     return invalid_value(
         path, fmt::format("`{}` must have one of `json`, `regex`, `choice`, `grammar` and "
@@ -133,6 +175,7 @@ std::optional<Fault> read_structured_outputs(const std::string& path, const Json
                                                 "structural_tag",
                                                 "json_object",
                                                 "disable_any_whitespace",
+                                                "disable_additional_properties",
                                                 "whitespace_pattern"};
   note_unknown(json, kKnown, path + ".", out.ignored);
   return std::nullopt;

@@ -1,5 +1,6 @@
 #include "server/api/prompts.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "base/hash.h"
@@ -34,6 +35,33 @@ bool repeats_a_field(std::string_view text) {
   return false;
 }
 
+// How deep the arrays and objects of a text are nested.
+std::size_t depth_of(std::string_view text) {
+  std::size_t depth = 0, most = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i)
+        if (text[i] == '\\') ++i;
+    } else if (text[i] == '{' || text[i] == '[') {
+      most = std::max(most, ++depth);
+    } else if ((text[i] == '}' || text[i] == ']') && depth > 0) {
+      --depth;
+    }
+  }
+  return most;
+}
+
+// A schema is what a client may nest so deep with reason.
+Fault too_deep(std::string_view body) {
+  return Fault{
+      400, "json_too_deep", "",
+      fmt::format("The body is nested {} levels deep; at most {} are allowed. Nest it less, "
+                  "or send a JSON Schema as its text, a string, where up to 512 are: in "
+                  "`guided_json`, `json_schema`, `structured_outputs.json`, or as the "
+                  "`schema` of a format.",
+                  depth_of(body), kRequestJson.max_depth)};
+}
+
 }  // namespace
 
 Result<Json> parse_object(std::string_view body) {
@@ -48,16 +76,18 @@ Result<Json> parse_object(std::string_view body) {
   // depth is named.
   if (body[first] == '[') {
     Result<Json> start = parse_json(body.substr(0, 4096));
-    if (!start && start.fault().code == "json_too_deep") return start.fault();
+    if (!start && start.fault().code == "json_too_deep") return too_deep(body);
     return Fault{400, "invalid_type", "", "The body must be a JSON object, not an array."};
   }
   Result<Json> json = parse_json(body, kRequestJson);
+  if (!json && json.fault().code == "json_too_deep") return too_deep(body);
   // In messages and schemas of clients the last value counts, as in every parser that they use.
   if (!json && json.fault().code == "duplicate_key" && !repeats_a_field(body)) {
     log_warning("request: {}; its last value counts", json.fault().message);
     JsonLimits limits = kRequestJson;
     limits.last_key_wins = true;
     json = parse_json(body, limits);
+    if (!json && json.fault().code == "json_too_deep") return too_deep(body);
   }
   if (json && !json->is_object())
     return Fault{400, "invalid_type", "",
@@ -201,7 +231,7 @@ std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fie
   if (!maker) {
     Fault fault = maker.fault();
     fault.param = fields.grammar->param;
-    if (fault.message.find(fault.param) == std::string::npos)
+    if (fault.message.find("`" + fault.param + "`") == std::string::npos)
       fault.message = fmt::format("`{}`: {}", fault.param, fault.message);
     return fault;
   }

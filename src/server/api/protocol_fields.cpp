@@ -14,32 +14,43 @@ bool asks_for_nothing(const Json& json) {
   return json.is_null() || ((json.is_array() || json.is_object()) && json.empty());
 }
 
-// `path` is `name` itself or lies in it.
+// `path` is `name` itself or lies in it; a JSON pointer may follow a schema.
 bool is_within(std::string_view path, std::string_view name) {
-  return path.starts_with(name) && (path.size() == name.size() || path[name.size()] == '.');
+  return path.starts_with(name) &&
+         (path.size() == name.size() || path[name.size()] == '.' || path[name.size()] == '#');
 }
 
 }  // namespace
 
-Fault FieldNames::own(Fault fault) const {
+std::string FieldNames::own(const std::string& path) const {
   const std::pair<std::string, std::string>* best = nullptr;
   for (const auto& entry : names_)  // of two for one path, the later
-    if (is_within(fault.param, entry.first) && (!best || entry.first.size() >= best->first.size()))
+    if (is_within(path, entry.first) && (!best || entry.first.size() >= best->first.size()))
       best = &entry;
-  if (!best) return fault;
-  const std::string param = best->second + fault.param.substr(best->first.size());
-  const std::string quoted = "`" + fault.param + "`";
-  for (std::size_t at = fault.message.find(quoted); at != std::string::npos;
-       at = fault.message.find(quoted, at + param.size() + 2))
-    fault.message.replace(at, quoted.size(), "`" + param + "`");
-  fault.param = param;
+  return best ? best->second + path.substr(best->first.size()) : path;
+}
+
+Fault FieldNames::own(Fault fault) const {
+  std::string message;
+  std::size_t at = 0;
+  while (true) {
+    const std::size_t open = fault.message.find('`', at);
+    const std::size_t close = open == std::string::npos ? open : fault.message.find('`', open + 1);
+    if (close == std::string::npos) break;
+    const std::string quoted = fault.message.substr(open + 1, close - open - 1);
+    // A word alone may be what the client wrote, such as the name of a tool.
+    const bool is_path = quoted == fault.param || quoted.find_first_of("._") != std::string::npos;
+    message.append(fault.message, at, open + 1 - at);
+    message += (is_path ? own(quoted) : quoted) + "`";
+    at = close + 1;
+  }
+  fault.message = message + fault.message.substr(at);
+  fault.param = own(fault.param);
   return fault;
 }
 
 void FieldNames::own(std::vector<std::string>& paths) const {
-  for (std::string& path : paths)
-    for (const auto& [chat, name] : names_)
-      if (path == chat) path = name;
+  for (std::string& path : paths) path = own(path);
 }
 
 std::optional<Fault> translate_fields(const Json& object, std::span<const ProtocolField> rows,

@@ -54,9 +54,11 @@ class FieldNames {
   void add(std::string chat, std::string own) {
     if (chat != own) names_.emplace_back(std::move(chat), std::move(own));
   }
+  // The client's name of a path in the chat request, or the path itself.
+  std::string own(const std::string& path) const;
   // The fault of a chat request in the client's names, in `param` and in the message.
   Fault own(Fault fault) const;
-  // Paths of chat fields in the client's names.
+  // Paths of chat fields in the client's names. A JSON pointer may follow a path, behind `#`.
   void own(std::vector<std::string>& paths) const;
 
  private:

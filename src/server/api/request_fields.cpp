@@ -178,6 +178,8 @@ constexpr Row kRows[] = {
     special("guided_regex", kSampled, Kind::kGrammar),
     special("guided_choice", kSampled, Kind::kGrammar),
     special("guided_grammar", kSampled, Kind::kGrammar),
+    refused("guided_whitespace_pattern", kSampled,
+            "use `structured_outputs` with `disable_any_whitespace`."),
     refused("stop_regex", kSampled, "stop strings are plain text here; use `stop`."),
     refused("functions", kChatApi, "use `tools`."),
     refused("function_call", kChatApi, "use `tools`."),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/api/field_values.h"
 #include "server/core/errors.h"
 #include "text/parsers/reasoning_parser.h"
 #include "text/parsers/tool_format.h"
@@ -21,9 +22,10 @@ const Json& function_of(const Json& tool) {
 Result<std::string> read_name(const Json& json, const std::string& path, const Json& tools) {
   if (!json.is_object()) return wrong_type(path, "an object", json_type_name(json));
   const auto type = json.find("type");
-  if (type == json.end() || !type->is_string()) return missing_field(path + ".type");
+  if (type == json.end() || type->is_null()) return missing_field(path + ".type");
   if (*type != "function")
-    return invalid_value(path + ".type", fmt::format("`{}.type` must be `function`.", path));
+    return bad_word(path + ".type", path == kField ? "`function` or `allowed_tools`" : "`function`",
+                    *type);
   const auto function = json.find("function");
   if (function == json.end() || function->is_null()) return missing_field(path + ".function");
   if (!function->is_object())
@@ -52,8 +54,7 @@ Result<ToolChoice> read_allowed(const Json& json, const Json& tools) {
   const auto mode = allowed.find("mode");
   if (mode == allowed.end() || mode->is_null()) return missing_field(path + ".mode");
   if (*mode != "auto" && *mode != "required")
-    return invalid_value(path + ".mode",
-                         fmt::format("`{}.mode` must be `auto` or `required`.", path));
+    return bad_word(path + ".mode", "`auto` or `required`", *mode);
   choice.is_required = *mode == "required";
   const auto list = allowed.find("tools");
   if (list == allowed.end() || list->is_null()) return missing_field(path + ".tools");
@@ -96,9 +97,10 @@ Result<ToolChoice> read_tool_choice(const Json& tool_choice, const Json& tools) 
   if (tool_choice.is_null() || tool_choice == "auto" || tool_choice == "none") return ToolChoice{};
   if (tool_choice == "required") return ToolChoice{.is_required = true, .names = {}};
   if (!tool_choice.is_object())
-    return invalid_value(std::string(kField),
-                         "`tool_choice` must be `none`, `auto`, `required`, or an object that "
-                         "names a function or `allowed_tools`.");
+    return bad_word(std::string(kField),
+                    "`none`, `auto`, `required`, or an object that names a function or "
+                    "`allowed_tools`",
+                    tool_choice);
   const auto type = tool_choice.find("type");
   if (type != tool_choice.end() && *type == "allowed_tools")
     return read_allowed(tool_choice, tools);

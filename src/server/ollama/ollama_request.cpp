@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::string_view kMedia = "this server reads text only.";
 constexpr std::string_view kNeverCut = "a prompt is never cut in silence; shorten it.";
+constexpr std::string_view kWhiteSpace = "use `structured_outputs` with `disable_any_whitespace`.";
 constexpr std::string_view kSampler = "the server has no such sampler.";
 
 constexpr ProtocolField kChatFields[] = {
@@ -30,6 +31,7 @@ constexpr ProtocolField kChatFields[] = {
     same_field("grammar"),
     same_field("structural_tag"),
     refused_field("response_format", "use `format`."),
+    refused_field("guided_whitespace_pattern", kWhiteSpace),
     ignored_field("keep_alive"),
     refused_field("logprobs", "use /v1/chat/completions."),
     refused_field("top_logprobs", "use /v1/chat/completions."),
@@ -57,6 +59,7 @@ constexpr ProtocolField kGenerateFields[] = {
     same_field("grammar"),
     same_field("structural_tag"),
     refused_field("response_format", "use `format`."),
+    refused_field("guided_whitespace_pattern", kWhiteSpace),
     ignored_field("keep_alive"),
     refused_field("images", kMedia),
     refused_field("suffix", "filling in the middle is not part of this version."),

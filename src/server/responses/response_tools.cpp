@@ -1,5 +1,6 @@
 // Tools of the Responses API: functions in the flat form, custom tools, and those that only their
 // maker's servers run.
+#include "server/api/field_values.h"
 #include "server/api/request_fields.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
@@ -70,6 +71,12 @@ class ToolReader {
   void add_chat(Json function, const std::string& path) {
     const std::string chat = fmt::format("tools.{}.function", list_.size());
     out_.names.add(chat, path);
+    // X-Ignored-Fields names tools by their names. A number would be taken for a place.
+    const std::string name = function.value("name", Json()).is_string()
+                                 ? function["name"].get<std::string>()
+                                 : std::string();
+    if (name.find_first_not_of("0123456789") != std::string::npos)
+      out_.names.add(fmt::format("tools.{}.function", name), fmt::format("tools.{}", name));
     list_.push_back(Json{{"type", "function"}, {"function", std::move(function)}});
   }
 
@@ -110,8 +117,7 @@ class ToolReader {
         return wrong_type(path + ".format", "an object", json_type_name(format));
       const Json& type = member_or_null(format, "type");
       if (type != "text" && type != "grammar")
-        return invalid_value(path + ".format.type",
-                             fmt::format("`{}.format.type` must be `text` or `grammar`.", path));
+        return bad_word(path + ".format.type", "`text` or `grammar`", type);
       if (type == "grammar") note_without_effect("tools.format", out_.ignored);
     }
     static constexpr std::string_view kKnown[] = {"type", "name", "description", "format"};

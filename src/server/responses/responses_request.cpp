@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/api/field_values.h"
 #include "server/api/request_fields.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
@@ -62,6 +63,8 @@ constexpr ProtocolField kFields[] = {
     ignored_field("max_tool_calls"),
     ignored_field("client_metadata"),
     refused_field("response_format", "use `text.format`."),
+    refused_field("guided_whitespace_pattern",
+                  "use `structured_outputs` with `disable_any_whitespace`."),
     refused_field("background", "a response is made while its client waits."),
     refused_field("conversation", "use `previous_response_id`."),
     refused_field("prompt", "the server keeps no prompts; send `instructions` and `input`."),
@@ -119,8 +122,12 @@ std::optional<Fault> read_text(const Json& text, ResponsesRequest& out) {
   const Json& type = member_or_null(format, "type");
   if (type.is_null()) return missing_field("text.format.type");
   if (type != "text" && type != "json_object" && type != "json_schema")
-    return invalid_value("text.format.type",
-                         "`text.format.type` must be `text`, `json_object` or `json_schema`.");
+    return bad_word("text.format.type", "`text`, `json_object` or `json_schema`", type);
+  if (type != "json_schema" && !member_or_null(format, "schema").is_null())
+    return invalid_value("text.format.schema",
+                         fmt::format("`text.format.schema` needs the type `json_schema`, and "
+                                     "`text.format.type` is {}; leave one out.",
+                                     shown_text(type.get<std::string>())));
   static constexpr std::string_view kFormat[] = {"type", "name", "description", "schema", "strict"};
   note_unknown(format, kFormat, "text.format.", out.ignored);
   Json chat{{"type", type}};
@@ -213,7 +220,7 @@ Result<ResponsesRequest> read_responses_request(const Json& body) {
   out.previous_id = previous.value_or("");
   out.is_stored = store.value_or(true);
   if (truncation && *truncation != "auto" && *truncation != "disabled")
-    return invalid_value("truncation", "`truncation` must be `auto` or `disabled`.");
+    return bad_word("truncation", "`auto` or `disabled`", Json(*truncation));
   out.may_truncate = truncation == "auto";
   const Json& logprobs = member_or_null(body, "top_logprobs");
   if (!logprobs.is_null() && logprobs != 0)
