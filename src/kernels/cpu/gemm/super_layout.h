@@ -74,20 +74,26 @@ inline constexpr std::int8_t kIQ4Table[16] = {-127, -104, -83, -65, -49, -35, -2
 inline constexpr std::int8_t kHalvesOfE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                                   0, -1, -2, -3, -4, -6, -8, -12};
 
+// Which values a kind has. Names, since addresses are no constants under UBSan.
+enum class SuperValues : std::uint8_t { kNone, kIQ4, kHalvesOfE2m1 };
+
 struct SuperTraits {
   int offset;  // subtracted from u, or from the bytes that a product makes of a table's values
   int low_lines, high_lines;
   int halves;  // scales of a group; 0: it has none
   bool minima;
-  bool packed_minima;                  // in the bytes of the scales
-  std::int64_t file_bytes;             // of a block
-  int groups = 8;                      // of a block
-  const std::int8_t* table = nullptr;  // values of u
-  bool power_of_two = false;           // d is 2^(byte - 128)
+  bool packed_minima;                       // in the bytes of the scales
+  std::int64_t file_bytes;                  // of a block
+  int groups = 8;                           // of a block
+  SuperValues values = SuperValues::kNone;  // of u
+  bool power_of_two = false;                // d is 2^(byte - 128)
 
   constexpr std::int64_t columns() const { return groups * 32; }
   // The integer of a weight.
-  constexpr int value(int u) const { return table == nullptr ? u - offset : table[u]; }
+  constexpr int value(int u) const {
+    if (values == SuperValues::kNone) return u - offset;
+    return values == SuperValues::kIQ4 ? kIQ4Table[u] : kHalvesOfE2m1[u];
+  }
 };
 
 constexpr SuperTraits super_traits(SuperKind kind) {
@@ -103,15 +109,15 @@ constexpr SuperTraits super_traits(SuperKind kind) {
     case SuperKind::kQ6K:
       return {32, 4, 2, 2, false, false, 210};
     case SuperKind::kIQ4XS:
-      return {128, 4, 0, 1, false, false, 136, 8, kIQ4Table};
+      return {128, 4, 0, 1, false, false, 136, 8, SuperValues::kIQ4};
     case SuperKind::kQ50:
       return {16, 4, 1, 0, false, false, 22, 1};
     case SuperKind::kQ51:
       return {0, 4, 1, 0, true, false, 24, 1};
     case SuperKind::kIQ4NL:
-      return {128, 4, 0, 0, false, false, 18, 1, kIQ4Table};
+      return {128, 4, 0, 0, false, false, 18, 1, SuperValues::kIQ4};
     case SuperKind::kMxFp4:
-      return {12, 4, 0, 0, false, false, 17, 1, kHalvesOfE2m1, true};
+      return {12, 4, 0, 0, false, false, 17, 1, SuperValues::kHalvesOfE2m1, true};
   }
   return {};
 }

@@ -61,7 +61,7 @@ struct SuperLanes : D {
 };
 
 constexpr bool is_wide(const SuperTraits& traits) {
-  return traits.table == kIQ4Table;
+  return traits.values == SuperValues::kIQ4;
 }
 // Subtracted from the bytes of weights.
 template <class D>
@@ -76,7 +76,7 @@ template <class D>
 constexpr SuperTable table_of(const SuperTraits& traits) {
   SuperTable table;
   for (int i = 0; i < 16; ++i)
-    table.bytes[i] = static_cast<std::uint8_t>(traits.table[i] + offset_of<D>(traits));
+    table.bytes[i] = static_cast<std::uint8_t>(traits.value(i) + offset_of<D>(traits));
   return table;
 }
 
@@ -106,7 +106,7 @@ void super_part(const SuperPart& a, const SuperLayout& layout) {
   constexpr int kLanes = D::kLanes, kVectors = 16 / kLanes, kAll = NT * kVectors;
   // Integer sums of a group.
   constexpr int kHalves = kTraits.halves == 2 ? 2 : 1, kHigh = kTraits.high_lines;
-  constexpr bool kScaled = kTraits.halves > 0, kIsTable = kTraits.table != nullptr;
+  constexpr bool kScaled = kTraits.halves > 0, kIsTable = kTraits.values != SuperValues::kNone;
   using F = typename D::F;
   using I = typename D::I;
   F acc[MR][kAll];
