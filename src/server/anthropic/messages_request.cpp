@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr ProtocolField kFields[] = {
+constexpr auto kFields = with_grammar_fields({
     same_field("model"),
     same_field("max_tokens"),
     same_field("stream"),
@@ -37,16 +37,6 @@ constexpr ProtocolField kFields[] = {
     same_field("timeout"),
     same_field("deterministic"),
     same_field("rid"),
-    same_field("structured_outputs"),
-    same_field("guided_json"),
-    same_field("guided_regex"),
-    same_field("guided_choice"),
-    same_field("guided_grammar"),
-    same_field("json_schema"),
-    same_field("regex"),
-    same_field("ebnf"),
-    same_field("grammar"),
-    same_field("structural_tag"),
     ignored_field("metadata"),
     ignored_field("service_tier"),
     ignored_field("cache_control"),
@@ -57,7 +47,7 @@ constexpr ProtocolField kFields[] = {
                   "use `structured_outputs` with `disable_any_whitespace`."),
     refused_field("mcp_servers", "the server makes no outbound connection."),
     refused_field("container", "the server runs no code."),
-};
+});
 
 // thinking: the switch of the template, and the budget.
 std::optional<Fault> read_thinking(const Json& body, MessagesRequest& out) {

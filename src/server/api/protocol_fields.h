@@ -7,6 +7,8 @@
 //   return names.own(*fault);
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,6 +48,26 @@ constexpr ProtocolField ignored_field(std::string_view name) {
 }
 constexpr ProtocolField refused_field(std::string_view name, std::string_view why) {
   return {name, FieldUse::kRefused, why};
+}
+
+// What constrains an answer: every protocol takes it by the names of the chat request.
+inline constexpr ProtocolField kGrammarFields[] = {same_field("structured_outputs"),
+                                                   same_field("guided_json"),
+                                                   same_field("guided_regex"),
+                                                   same_field("guided_choice"),
+                                                   same_field("guided_grammar"),
+                                                   same_field("json_schema"),
+                                                   same_field("regex"),
+                                                   same_field("ebnf"),
+                                                   same_field("grammar"),
+                                                   same_field("structural_tag")};
+
+// The rows of a protocol, then those.
+template <std::size_t N>
+constexpr auto with_grammar_fields(const ProtocolField (&own)[N]) {
+  std::array<ProtocolField, N + std::size(kGrammarFields)> all{};
+  std::ranges::copy(kGrammarFields, std::ranges::copy(own, all.begin()).out);
+  return all;
 }
 
 // From dotted paths of the chat request to those that the client wrote.

@@ -12,7 +12,7 @@ constexpr std::string_view kNeverCut = "a prompt is never cut in silence; shorte
 constexpr std::string_view kWhiteSpace = "use `structured_outputs` with `disable_any_whitespace`.";
 constexpr std::string_view kSampler = "the server has no such sampler.";
 
-constexpr ProtocolField kChatFields[] = {
+constexpr auto kChatFields = with_grammar_fields({
     own_field("model"),
     own_field("messages"),
     own_field("options"),
@@ -20,16 +20,6 @@ constexpr ProtocolField kChatFields[] = {
     own_field("think"),
     own_field("stream"),
     same_field("tools"),
-    same_field("structured_outputs"),
-    same_field("guided_json"),
-    same_field("guided_regex"),
-    same_field("guided_choice"),
-    same_field("guided_grammar"),
-    same_field("json_schema"),
-    same_field("regex"),
-    same_field("ebnf"),
-    same_field("grammar"),
-    same_field("structural_tag"),
     refused_field("response_format", "use `format`."),
     refused_field("guided_whitespace_pattern", kWhiteSpace),
     ignored_field("keep_alive"),
@@ -37,9 +27,9 @@ constexpr ProtocolField kChatFields[] = {
     refused_field("top_logprobs", "use /v1/chat/completions."),
     refused_field("truncate", kNeverCut),
     refused_field("shift", "an answer ends where the context does."),
-};
+});
 
-constexpr ProtocolField kGenerateFields[] = {
+constexpr auto kGenerateFields = with_grammar_fields({
     own_field("model"),
     own_field("prompt"),
     own_field("system"),
@@ -48,16 +38,6 @@ constexpr ProtocolField kGenerateFields[] = {
     own_field("format"),
     own_field("think"),
     own_field("stream"),
-    same_field("structured_outputs"),
-    same_field("guided_json"),
-    same_field("guided_regex"),
-    same_field("guided_choice"),
-    same_field("guided_grammar"),
-    same_field("json_schema"),
-    same_field("regex"),
-    same_field("ebnf"),
-    same_field("grammar"),
-    same_field("structural_tag"),
     refused_field("response_format", "use `format`."),
     refused_field("guided_whitespace_pattern", kWhiteSpace),
     ignored_field("keep_alive"),
@@ -70,7 +50,7 @@ constexpr ProtocolField kGenerateFields[] = {
     refused_field("top_logprobs", "use /v1/completions."),
     refused_field("truncate", kNeverCut),
     refused_field("shift", "an answer ends where the context does."),
-};
+});
 
 constexpr ProtocolField kOptions[] = {
     own_field("num_predict"),

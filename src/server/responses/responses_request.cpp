@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr ProtocolField kFields[] = {
+constexpr auto kFields = with_grammar_fields({
     same_field("model"),
     same_field("stream"),
     same_field("temperature"),
@@ -44,16 +44,6 @@ constexpr ProtocolField kFields[] = {
     same_field("priority"),
     same_field("timeout"),
     same_field("deterministic"),
-    same_field("structured_outputs"),
-    same_field("guided_json"),
-    same_field("guided_regex"),
-    same_field("guided_choice"),
-    same_field("guided_grammar"),
-    same_field("json_schema"),
-    same_field("regex"),
-    same_field("ebnf"),
-    same_field("grammar"),
-    same_field("structural_tag"),
     ignored_field("user"),
     ignored_field("service_tier"),
     ignored_field("safety_identifier"),
@@ -69,7 +59,7 @@ constexpr ProtocolField kFields[] = {
     refused_field("conversation", "use `previous_response_id`."),
     refused_field("prompt", "the server keeps no prompts; send `instructions` and `input`."),
     refused_field("context_management", "use `truncation`."),
-};
+});
 
 constexpr std::string_view kEncrypted = "reasoning.encrypted_content";
 constexpr std::string_view kLogprobs = "message.output_text.logprobs";
