@@ -94,7 +94,7 @@ class AttentionBackend {
   virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
                            const Tensor& weights, const Tensor& indices) = 0;
 
-  // A plane of a recurrent layer: [states, elements] f32. ForwardBatch::state_slots names the rows.
+  // A plane of a recurrent layer: [states, elements] f32. ForwardBatch::state_rows names the rows.
   virtual Tensor state_plane(int layer, std::string_view plane) const = 0;
 
   // How often plan() chose each method, counted per non-empty segment.

@@ -13,6 +13,7 @@
 #include "attention/dp_groups.h"
 #include "attention/output_rows.h"
 #include "batch/batch.h"
+#include "kernels/types/recurrent_params.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -47,8 +48,9 @@ struct ForwardBatch {
   Tensor extend_start_loc;     // [seqs + 1] int32
   Tensor logit_rows;           // [logit rows] int32: rows whose logits are computed
   OutputRows query_rows = {};  // rows of queries and outputs; fewer than all in a last layer only
-  // [seqs] int32: states of recurrent layers, or [tokens] with drafts; undefined without
-  Tensor state_slots;
+  // What recurrent layers see; undefined without. Each draft is a sequence that continues the one
+  // before it, and has a state of its own.
+  ops::SequenceRows state_rows;
   std::vector<GroupView> groups;
   // The groups of data-parallel attention; null: all ranks have this batch. Then a batch without
   // tokens takes part in the feed-forward layers of the others.

@@ -117,7 +117,7 @@ void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBack
   const Tensor read = ctx.arena->take(DType::kF32, {tokens, value_width()});
   ops::recurrent_scan(
       ctx, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta, .skip = {}, .delta = true},
-      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
+      fb.state_rows, backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
   if (fb.query_rows.none()) return;
   const Tensor own = fb.query_rows.of(ctx, read), by_head = split_heads(own, heads);
   Tensor gate;

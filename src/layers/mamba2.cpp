@@ -50,7 +50,7 @@ void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBacken
                        .beta = step,
                        .skip = skip,
                        .delta = false},
-                      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane),
+                      fb.state_rows, backend.state_plane(layer, kMatrixPlane),
                       split_heads(read, heads));
   if (fb.query_rows.none()) return;
   const Tensor own = fb.query_rows.of(ctx, read),

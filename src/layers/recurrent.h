@@ -15,11 +15,6 @@ namespace sluice {
 inline constexpr std::string_view kConvPlane = "conv";      // the last inputs of the convolution
 inline constexpr std::string_view kMatrixPlane = "matrix";  // the state of the heads
 
-// The rows and states of a batch.
-inline ops::SequenceRows sequence_rows(const ForwardBatch& fb) {
-  return {fb.extend_start_loc, fb.extend_prefix_lens, fb.state_slots};
-}
-
 // A depthwise causal convolution with its stored past inputs. `parts` are tensors "<name>.weight"
 // [rows, 1, taps] whose channels stand side by side.
 struct ShortConvolution {
@@ -34,7 +29,7 @@ struct ShortConvolution {
   // x, out [T, channels] f32; out may be x.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, int layer,
                const Tensor& x, const Tensor& out) const {
-    ops::causal_conv(ctx, x, weight, bias, silu, sequence_rows(fb),
+    ops::causal_conv(ctx, x, weight, bias, silu, fb.state_rows,
                      backend.state_plane(layer, kConvPlane), out);
   }
 };

@@ -6,14 +6,13 @@
 namespace sluice::ops {
 namespace {
 
-// Kernels of a GPU know one slot for each sequence.
-void expect_rows(const Context& ctx, const SequenceRows& rows, std::int64_t tokens) {
-  expect_dense(ctx, "prefix_lens", rows.prefix_lens, {-1}, kIndex);
-  const std::int64_t seqs = rows.prefix_lens.dim(0);
+void expect_rows(const Context& ctx, const SequenceRows& rows) {
+  expect_dense(ctx, "state_slots", rows.state_slots, {-1}, kIndex);
+  const std::int64_t seqs = rows.state_slots.dim(0);
+  expect_dense(ctx, "prefix_lens", rows.prefix_lens, {seqs}, kIndex);
   expect_dense(ctx, "start_loc", rows.start_loc, {seqs + 1}, kIndex);
-  const bool by_row =
-      ctx.device.kind == DeviceKind::kCpu && rows.state_slots.dim(0) == tokens && tokens > seqs;
-  expect_dense(ctx, "state_slots", rows.state_slots, {by_row ? tokens : seqs}, kIndex);
+  if (rows.state_sources.defined())
+    expect_dense(ctx, "state_sources", rows.state_sources, {seqs}, kIndex);
 }
 
 void expect_like(const Context& ctx, const char* what, const Tensor& t, const Tensor& x) {
@@ -32,7 +31,7 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
   check(weight.dim(0) >= kMinConvTaps && weight.dim(0) <= kMaxConvTaps,
         "causal_conv: {} taps, from {} to {} are known", weight.dim(0), kMinConvTaps, kMaxConvTaps);
   if (bias.defined()) expect_dense(ctx, "causal_conv bias", bias, {x.dim(1)}, kFloat);
-  expect_rows(ctx, rows, x.dim(0));
+  expect_rows(ctx, rows);
   expect(ctx, "causal_conv state", state, {-1, (weight.dim(0) - 1) * x.dim(1)}, kFloat);
   expect(ctx, "causal_conv out", out, {x.dim(0), x.dim(1)}, kFloat);
   on_device<cpu::causal_conv, cuda::causal_conv>(ctx, x, weight, bias, silu, rows, state, out);
@@ -51,7 +50,7 @@ void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows
          {tokens, in.decay.dim(1) == heads ? heads : heads * dk}, kFloat);
   expect(ctx, "recurrent_scan beta", in.beta, {tokens, heads}, kFloat);
   if (in.skip.defined()) expect_dense(ctx, "recurrent_scan skip", in.skip, {heads}, kFloat);
-  expect_rows(ctx, rows, tokens);
+  expect_rows(ctx, rows);
   expect(ctx, "recurrent_scan state", state, {-1, recurrent_state_elements(heads, dk, dv)}, kFloat);
   expect(ctx, "recurrent_scan out", out, {tokens, heads, dv}, kFloat);
   on_device<cpu::recurrent_scan, cuda::recurrent_scan>(ctx, in, rows, state, out);

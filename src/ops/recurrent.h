@@ -4,7 +4,7 @@
 //
 // Tokens of a sequence are processed one by one, in order. So a result has the same bits however a
 // prompt is cut into steps, and whatever else is in the batch. States are updated in place. No slot
-// is two sequences'. On a CPU a row may have its own: it reads the state of the row before it.
+// is two sequences'. A sequence may continue the one before it: drafts are sequences of one row.
 #pragma once
 
 #include "kernels/types/recurrent_params.h"

@@ -57,7 +57,12 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   step.logit_slots = cursor.take(DType::kI32, {logit_rows});
   step.sample_rows = cursor.take(DType::kU8, {logit_rows, sizeof(ops::SampleRow)});
   step.logit_edits = cursor.take(DType::kU8, {logit_rows, sizeof(ops::LogitEdits)});
-  if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {std::max(tokens, seqs)});
+  if (limits.has_states) {
+    const std::int64_t most = std::max(tokens, seqs);
+    step.state_starts = cursor.take(DType::kI32, {most + 1});
+    for (Tensor* each : {&step.state_prefixes, &step.state_slots, &step.state_sources})
+      *each = cursor.take(DType::kI32, {most});
+  }
   for (int g = 0; g < limits.num_groups; ++g)
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   step.head_bytes = cursor.used();
@@ -122,7 +127,7 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_
   view_.seq_lens = twin(host_.seq_lens);
   view_.extend_prefix_lens = twin(host_.prefix_lens);
   view_.extend_start_loc = twin(host_.start_loc);
-  if (limits_.has_states) view_.state_slots = twin(host_.state_slots.rows(0, seqs));
+  if (limits_.has_states) set_state_views(seqs, false);
   for (std::size_t g = 0; g < view_.groups.size(); ++g) {
     view_.groups[g].host_page_table = host_.page_tables[g];
     view_.groups[g].page_table = twin(host_.page_tables[g]);
@@ -134,16 +139,41 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_
   view_.host_extend_start_loc = {host_.start_loc.ptr<std::int32_t>(), count + 1};
 }
 
-// A state for each row: of the item, but behind each draft that of the draft.
-void BatchBuffers::put_states_by_row(const Batch& batch) {
+void BatchBuffers::set_state_views(std::int64_t seqs, bool has_drafts) {
+  view_.state_rows = {.start_loc = twin(host_.state_starts.rows(0, seqs + 1)),
+                      .prefix_lens = twin(host_.state_prefixes.rows(0, seqs)),
+                      .state_slots = twin(host_.state_slots.rows(0, seqs))};
+  if (has_drafts) view_.state_rows.state_sources = twin(host_.state_sources.rows(0, seqs));
+}
+
+// An item is a sequence, but behind each draft lies another state: that of the draft.
+void BatchBuffers::put_states(const Batch& batch) {
+  auto* starts = host_.state_starts.ptr<std::int32_t>();
+  auto* prefixes = host_.state_prefixes.ptr<std::int32_t>();
   auto* slots = host_.state_slots.ptr<std::int32_t>();
-  std::size_t next = batch.items.size();
-  for (std::size_t i = 0; i < batch.items.size(); ++i)
-    for (std::int32_t row = 0; row < batch.items[i].count; ++row)
-      *slots++ = batch.state_slots.at(batch.items[i].decode && row > 0 ? next++ : i);
-  check(next == batch.state_slots.size(), "{} states for {} items and drafts",
-        batch.state_slots.size(), next);
-  view_.state_slots = twin(host_.state_slots.rows(0, batch.num_tokens()));
+  auto* sources = host_.state_sources.ptr<std::int32_t>();
+  const std::size_t num_items = batch.items.size();
+  check(batch.state_slots.size() >= num_items, "{} states for {} sequences",
+        batch.state_slots.size(), num_items);
+  std::size_t next_draft = num_items;
+  std::int32_t row = 0, seqs = 0;
+  for (std::size_t i = 0; i < num_items; ++i) {
+    const BatchItem& item = batch.items[i];
+    // Items of draft rows (runtime/row_batch.h) continue the item before.
+    const bool continues = has_draft_rows(batch) && i > 0 && item.slot == batch.items[i - 1].slot;
+    const std::int32_t drafts = item.decode ? item.count - 1 : 0;
+    for (std::int32_t k = 0; k <= drafts; ++k, ++seqs) {
+      starts[seqs] = row;
+      prefixes[seqs] = item.first + k;
+      slots[seqs] = batch.state_slots.at(k > 0 ? next_draft++ : i);
+      sources[seqs] = slots[k > 0 || continues ? seqs - 1 : seqs];
+      row += item.decode ? 1 : item.count;
+    }
+  }
+  starts[seqs] = row;
+  check(next_draft == batch.state_slots.size(), "{} states for {} sequences and drafts",
+        batch.state_slots.size(), next_draft);
+  set_state_views(seqs, seqs > std::ssize(batch.items) || has_draft_rows(batch));
 }
 
 // The rows of the batch into the tensors of the current side.
@@ -176,14 +206,7 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowInfo& info) {
   check(row == batch.num_tokens(), "{} tokens in the items, {} in the batch", row,
         batch.num_tokens());
 
-  if (limits_.has_states) {
-    check(std::cmp_greater_equal(batch.state_slots.size(), seqs), "{} states for {} sequences",
-          batch.state_slots.size(), seqs);
-    if (std::cmp_equal(batch.state_slots.size(), seqs))
-      std::ranges::copy(batch.state_slots, host_.state_slots.ptr<std::int32_t>());
-    else
-      put_states_by_row(batch);
-  }
+  if (limits_.has_states) put_states(batch);
   for (std::size_t g = 0; g < view_.groups.size() && seqs > 0; ++g) {
     const PageRows& rows = batch.groups[g];
     auto* slots = host_.out_cache_locs[g].ptr<std::int64_t>();
@@ -288,7 +311,12 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
     host_.logit_slots.ptr<std::int32_t>()[s] = -1;
     ops::as_sample_rows(host_.sample_rows)[s] = {};
     ops::as_logit_edits(host_.logit_edits)[s] = {};
-    if (limits_.has_states) host_.state_slots.ptr<std::int32_t>()[s] = spare_pages.back();
+    if (limits_.has_states) {
+      host_.state_starts.ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(s + 1);
+      host_.state_prefixes.ptr<std::int32_t>()[s] = 0;
+      for (const Tensor* states : {&host_.state_slots, &host_.state_sources})
+        states->ptr<std::int32_t>()[s] = spare_pages.back();
+    }
     for (std::size_t g = 0; g < view_.groups.size(); ++g) {
       auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
       std::fill_n(table, limits_.max_seq_pages, -1);
@@ -296,6 +324,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
       host_.out_cache_locs[g].ptr<std::int64_t>()[s] = std::int64_t{spare_pages[g]} * kPageSize;
     }
   }
+  if (limits_.has_states) set_state_views(num_seqs, view_.has_draft_rows);
   view_.max_seq_len = context_length;
   view_.max_extend_len = 1;
   set_logit_views(num_seqs);

@@ -75,7 +75,9 @@ class BatchBuffers {
   // copies the first head_bytes, and of the page tables and slots only the rows in use.
   struct Layout {
     Tensor number, input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows,
-        logit_slots, sample_rows, logit_edits, state_slots;
+        logit_slots, sample_rows, logit_edits;
+    // Rows by state: of recurrent layers. The number of sequences is that of fill().
+    Tensor state_starts, state_prefixes, state_slots, state_sources;
     std::vector<Tensor> page_tables, out_cache_locs;  // by group
     std::int64_t head_bytes = 0;                      // of what comes before the page tables
     std::int64_t bytes = 0;
@@ -86,7 +88,8 @@ class BatchBuffers {
     return limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
   }
   void fill_rows(const Batch& batch, const RowInfo& info);
-  void put_states_by_row(const Batch& batch);
+  void put_states(const Batch& batch);
+  void set_state_views(std::int64_t seqs, bool has_drafts);
   void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
                       const RowInfo& info);
   void set_moves(const BranchMoves& moves);

@@ -67,8 +67,20 @@ void RowBatch::add_tree(const Batch& batch, const ItemBranches& tree) {
   }
 }
 
+// Of the item, but behind each draft that of the draft.
+void RowBatch::put_states(const Batch& batch) {
+  rows_.state_slots.clear();
+  if (batch.state_slots.empty()) return;
+  std::size_t next = batch.items.size();
+  for (std::size_t i = 0; i < batch.items.size(); ++i)
+    for (std::int32_t row = 0; row < batch.items[i].count; ++row)
+      rows_.state_slots.push_back(batch.state_slots.at(row > 0 ? next++ : i));
+  check(next == batch.state_slots.size(), "{} states for {} items and drafts",
+        batch.state_slots.size(), next);
+}
+
 const Batch& RowBatch::of(const Batch& batch, bool only_trees) {
-  check((only_trees || batch.mode == ForwardMode::kTargetVerify) && batch.state_slots.empty(),
+  check(only_trees ? batch.state_slots.empty() : batch.mode == ForwardMode::kTargetVerify,
         "a step of mode {} with {} states is laid out as decode rows", static_cast<int>(batch.mode),
         batch.state_slots.size());
   rows_.mode = batch.mode;
@@ -96,6 +108,7 @@ const Batch& RowBatch::of(const Batch& batch, bool only_trees) {
     else
       for (std::int32_t k = 0; k < item.count; ++k) add_row(batch, i, item.first + k, 1);
   }
+  put_states(batch);
   rows_.logit_rows = batch.logit_rows;
   for (LogitRow& row : rows_.logit_rows) row.item = items_[static_cast<std::size_t>(row.row)];
   return rows_;

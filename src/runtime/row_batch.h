@@ -2,6 +2,8 @@
 // pages of its sequence. So a GPU's kernels and graphs of decode steps compute it. A row of a draft
 // tree has the pages of its first branch, and its keys go to all its branches (CPU).
 //
+// A draft's row has the state of the draft.
+//
 //   RowBatch rows;
 //   buffers.fill(rows.of(batch), info, rows.moves());    // the mode stays
 #pragma once
@@ -31,6 +33,7 @@ class RowBatch {
 
  private:
   void add_row(const Batch& batch, std::size_t item, std::int32_t first, std::int32_t count);
+  void put_states(const Batch& batch);
   void add_tree(const Batch& batch, const ItemBranches& tree);
 
   Batch rows_;

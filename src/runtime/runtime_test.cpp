@@ -342,11 +342,29 @@ TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
   batch.token_ids = {1, 2, 3, 4, 5};
   batch.state_slots = {9, 2};
   const ForwardBatch& fb = buffers.fill(batch, info);
-  ASSERT_EQ(fb.state_slots.numel(), 2);
-  EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[0], 9);
-  EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[1], 2);
+  const auto ints = [](const Tensor& t) {
+    return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
+  };
+  EXPECT_EQ(ints(fb.state_rows.state_slots), (std::vector<std::int32_t>{9, 2}));
+  EXPECT_EQ(ints(fb.state_rows.start_loc), (std::vector<std::int32_t>{0, 4, 5}));
+  EXPECT_FALSE(fb.state_rows.state_sources.defined());
   batch.state_slots.pop_back();
   EXPECT_THROW(buffers.fill(batch, info), Error);
+
+  // A known token and two drafts beside a chunk of a prompt.
+  batch.mode = ForwardMode::kMixed;
+  batch.items[1] = {.sequence = 2, .slot = 1, .first = 5, .count = 3, .decode = true};
+  batch.token_ids = {1, 2, 3, 4, 5, 6, 7};
+  batch.state_slots = {9, 2, 6, 3};
+  const ForwardBatch& drafted = buffers.fill(batch, info);
+  EXPECT_EQ(ints(drafted.state_rows.start_loc), (std::vector<std::int32_t>{0, 4, 5, 6, 7}));
+  EXPECT_EQ(ints(drafted.state_rows.prefix_lens), (std::vector<std::int32_t>{0, 5, 6, 7}));
+  EXPECT_EQ(ints(drafted.state_rows.state_slots), (std::vector<std::int32_t>{9, 2, 6, 3}));
+  EXPECT_EQ(ints(drafted.state_rows.state_sources), (std::vector<std::int32_t>{9, 2, 2, 6}));
+  for (const std::vector<std::int32_t>& wrong : {std::vector{9, 2, 6}, {9, 2, 6, 3, 4}}) {
+    batch.state_slots = wrong;
+    EXPECT_THROW(buffers.fill(batch, info), Error);
+  }
 
   // Padding begins the spare state anew, whatever it holds, and leaves those of sequences alone.
   batch = {};
@@ -357,13 +375,41 @@ TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
   batch.logit_rows = {{.item = 0, .row = 0, .sample = true}};
   const std::vector<std::int32_t> spare = {31};
   const ForwardBatch& padded = buffers.fill_padded(batch, info, 3, spare, 128);
-  const auto ints = [](const Tensor& t) {
-    return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
-  };
-  EXPECT_EQ(ints(padded.state_slots), (std::vector<std::int32_t>{9, 31, 31}));
+  EXPECT_EQ(ints(padded.state_rows.state_slots), (std::vector<std::int32_t>{9, 31, 31}));
+  EXPECT_EQ(ints(padded.state_rows.prefix_lens), (std::vector<std::int32_t>{7, 0, 0}));
   EXPECT_EQ(ints(padded.extend_prefix_lens), (std::vector<std::int32_t>{7, 0, 0}));
   EXPECT_EQ(ints(padded.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
   EXPECT_THROW(buffers.fill_padded(batch, info, 3, {}, 128), Error);
+}
+
+// As a GPU computes drafts: each row is an item, and a draft continues the item before.
+TEST(BatchBuffers, StatesOfRowsOfDrafts) {
+  BatchBuffers buffers({.max_tokens = 8,
+                        .max_seqs = 8,
+                        .max_seq_pages = 3,
+                        .max_logit_rows = 8,
+                        .num_groups = 0,
+                        .has_states = true,
+                        .draft_rows = true});
+  const RowInfo info{.token_of_slot = [](std::int32_t) { return 0; }, .sample_row_of = {}};
+  Batch batch;
+  batch.mode = ForwardMode::kTargetVerify;
+  batch.items = {{.sequence = 1, .slot = 0, .first = 7, .count = 3, .decode = true},
+                 {.sequence = 2, .slot = 3, .first = 9, .count = 1, .decode = true}};
+  batch.token_ids = {4, 5, 6, 7};
+  batch.state_slots = {9, 2, 5, 6};
+  for (std::int32_t row = 0; row < 4; ++row)
+    batch.logit_rows.push_back({.item = row / 3, .row = row, .sample = true});
+  RowBatch rows;
+  const std::vector<std::int32_t> spare = {31};
+  const ForwardBatch& fb = buffers.fill_padded(rows.of(batch), info, 6, spare, 128);
+  const auto ints = [](const Tensor& t) {
+    return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
+  };
+  EXPECT_EQ(ints(fb.state_rows.start_loc), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(ints(fb.state_rows.prefix_lens), (std::vector<std::int32_t>{7, 8, 9, 9, 0, 0}));
+  EXPECT_EQ(ints(fb.state_rows.state_slots), (std::vector<std::int32_t>{9, 5, 6, 2, 31, 31}));
+  EXPECT_EQ(ints(fb.state_rows.state_sources), (std::vector<std::int32_t>{9, 9, 5, 2, 31, 31}));
 }
 
 TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {

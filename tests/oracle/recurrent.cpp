@@ -12,9 +12,12 @@
 namespace sluice::oracle {
 namespace {
 
-// Rows of a sequence in this step, previous tokens, and the slot of its state.
+// Rows of a sequence in this step, previous tokens, and the slot of its state. `continued`: the
+// slot with the state before it, of the piece before.
 struct Piece {
-  std::int64_t rows, before, slot;
+  std::int64_t rows, before, slot, continued = -1;
+
+  bool begins() const { return continued < 0; }
 };
 
 class Sequences {
@@ -23,7 +26,8 @@ class Sequences {
       : count_(std::ssize(pieces)),
         start_(bench, DType::kI32, {count_ + 1}),
         before_(bench, DType::kI32, {count_}),
-        slots_(bench, DType::kI32, {count_}) {
+        slots_(bench, DType::kI32, {count_}),
+        sources_(bench, DType::kI32, {count_}) {
     std::vector<std::int64_t> start = {0};
     for (const Piece& piece : pieces) start.push_back(start.back() + piece.rows);
     rows_ = start.back();
@@ -36,20 +40,25 @@ class Sequences {
     slots_.set([&](std::int64_t i, std::int64_t, std::int64_t) {
       return pieces[static_cast<std::size_t>(i)].slot;
     });
+    sources_.set([&](std::int64_t i, std::int64_t, std::int64_t) {
+      const Piece& piece = pieces[static_cast<std::size_t>(i)];
+      return piece.begins() ? piece.slot : piece.continued;
+    });
   }
   std::int64_t rows() const { return rows_; }
   ops::SequenceRows operator()(const Context& ctx) const {
-    return {start_(ctx), before_(ctx), slots_(ctx)};
+    return {start_(ctx), before_(ctx), slots_(ctx), sources_(ctx)};
   }
 
  private:
   std::int64_t count_, rows_ = 0;
-  Twin start_, before_, slots_;
+  Twin start_, before_, slots_, sources_;
 };
 
-// Prompts in one piece and in several, and decoding sequences. Slots that begin anew hold NaN until
-// then.
-const std::vector<Piece> kPieces = {{37, 0, 4}, {9, 64, 1}, {1, 3, 0}, {1, 900, 6}, {1, 0, 3}};
+// Prompts in one piece and in several, decoding sequences, and one with drafts behind its token.
+// Slots that begin anew hold NaN until then.
+const std::vector<Piece> kPieces = {{37, 0, 4},    {9, 64, 1},    {1, 3, 0},   {1, 50, 2},
+                                    {1, 51, 7, 2}, {1, 52, 5, 7}, {1, 900, 6}, {1, 0, 3}};
 constexpr std::int64_t kSlots = 8;
 
 // Numbers in the states that are read, NaN in all other states.
@@ -57,8 +66,9 @@ void fill_states(Twin& state, unsigned seed, double size) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform(-size, size);
   state.set([&](std::int64_t slot, std::int64_t, std::int64_t) {
-    const bool read = std::any_of(kPieces.begin(), kPieces.end(),
-                                  [&](const Piece& p) { return p.slot == slot && p.before > 0; });
+    const bool read = std::any_of(kPieces.begin(), kPieces.end(), [&](const Piece& p) {
+      return p.slot == slot && p.before > 0 && p.begins();
+    });
     return read ? uniform(random) : std::numeric_limits<double>::quiet_NaN();
   });
 }
@@ -119,10 +129,13 @@ void set_scan_error(const ScanCase& c, const Twin& q, const Twin& k, const Twin&
                column % ops::kStateColumns;
       };
       std::int64_t t = 0;
+      std::vector<double> s(static_cast<std::size_t>(c.dk)), e(s);
       for (const Piece& piece : kPieces) {
-        std::vector<double> s(static_cast<std::size_t>(c.dk)), e(s);
-        for (std::int64_t d = 0; d < c.dk && piece.before > 0; ++d)
-          s[static_cast<std::size_t>(d)] = get(state, piece.slot, place(d), 0);
+        for (std::int64_t d = 0; d < c.dk && piece.begins(); ++d) {
+          s[static_cast<std::size_t>(d)] =
+              piece.before > 0 ? get(state, piece.slot, place(d), 0) : 0;
+          e[static_cast<std::size_t>(d)] = 0;
+        }
         for (std::int64_t i = 0; i < piece.rows; ++i, ++t) {
           const auto factor = [&](std::int64_t d) {
             return get(decay, t, c.by_key ? head * c.dk + d : head, 0);

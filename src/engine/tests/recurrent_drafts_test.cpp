@@ -48,7 +48,11 @@ TEST_P(OnRecurrent, GreedyTokensAndLogProbabilitiesHaveTheBitsOfPlainDecoding) {
     if (count == 17 && GetParam() != "qwen3-next") {
       EXPECT_GT(drafted.stats.accepted_tokens, 0u);
     }
+    drafting.drafts_as_rows = true;  // as a GPU computes them
+    expect_equal(outcome_of(drafting, requests), plain);
     drafting.speculative_adaptive = true;
+    expect_equal(outcome_of(drafting, requests), plain);
+    drafting.drafts_as_rows = false;
     expect_equal(outcome_of(drafting, requests), plain);
   }
 }
@@ -153,8 +157,12 @@ TEST(RecurrentSpeculation, ADraftLayerChangesNothing) {
   Options options = options_for("");
   options.model = model.string();
   std::vector<Request> requests = greedy_requests(7);
+  const Outcome plain = outcome_of(options, requests);
   const Outcome drafted = outcome_of(with_nextn(options), requests);
-  expect_equal(drafted, outcome_of(options, requests));
+  expect_equal(drafted, plain);
+  Options as_rows = with_nextn(options);
+  as_rows.drafts_as_rows = true;  // as a GPU computes them
+  expect_equal(outcome_of(as_rows, requests), plain);
   EXPECT_GT(drafted.stats.drafted_tokens, 500u);
   options = with_little_memory(options);
   for (Request& request : requests) request.max_new_tokens += 60;

@@ -12,7 +12,10 @@ struct SequenceRows {
   Tensor start_loc;    // [seqs + 1] int32: rows of sequence s are [start_loc[s], start_loc[s + 1])
   Tensor prefix_lens;  // [seqs] int32: tokens computed before; 0: the state starts at zero,
                        // whatever its slot holds
-  Tensor state_slots;  // [seqs] int32: row of the state planes; on a CPU also [rows], see ops/
+  Tensor state_slots;  // [seqs] int32: row of the state planes
+  // [seqs] int32: the slot with the state before the rows of a sequence. That is its own, or that
+  // of the sequence before it, which it continues: the draft behind a token. Undefined: its own.
+  Tensor state_sources = {};
 };
 
 // Gate function of gated_mul: x * gate, x * silu(gate), x * sigmoid(gate).

@@ -229,7 +229,8 @@ class TestDriver {
     fb.extend_prefix_lens = view(s.prefix_lens);
     fb.extend_start_loc = view(s.start_loc);
     fb.logit_rows = view(s.logit_rows);
-    if (has_states) fb.state_slots = view(s.state_slots);
+    if (has_states)
+      fb.state_rows = {fb.extend_start_loc, fb.extend_prefix_lens, view(s.state_slots)};
     fb.host_seq_lens = s.seq_lens;
     fb.host_extend_prefix_lens = s.prefix_lens;
     fb.host_extend_start_loc = s.start_loc;

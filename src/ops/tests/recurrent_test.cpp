@@ -14,17 +14,17 @@ namespace {
 // Sequences of a batch: their rows, tokens before, and slots.
 struct Batch {
   Batch(std::vector<std::int32_t> counts, std::vector<std::int32_t> before,
-        std::vector<std::int32_t> at)
-      : prefix(std::move(before)), slots(std::move(at)) {
+        std::vector<std::int32_t> at, std::vector<std::int32_t> from = {})
+      : prefix(std::move(before)), slots(std::move(at)), sources(std::move(from)) {
     for (const std::int32_t count : counts) start.push_back(start.back() + count);
   }
   SequenceRows rows() {
     const auto view = [](std::vector<std::int32_t>& v) {
       return Tensor::dense(v.data(), DType::kI32, {static_cast<std::int64_t>(v.size())});
     };
-    return {view(start), view(prefix), view(slots)};
+    return {view(start), view(prefix), view(slots), sources.empty() ? Tensor{} : view(sources)};
   }
-  std::vector<std::int32_t> start = {0}, prefix, slots;
+  std::vector<std::int32_t> start = {0}, prefix, slots, sources;
 };
 
 double silu(double x) {
@@ -228,7 +228,8 @@ TEST(Recurrent, ScanCutIntoStepsOnEveryInstructionSet) {
   });
 }
 
-// A slot for each row: it gets the state behind the row, and what comes out stays the same.
+// A sequence continues the one before it: its slot gets the state behind its row, and what comes
+// out stays the same.
 TEST(Recurrent, StatesOfRowsAreThoseOfSteps) {
   on_every_machine([](Context& ctx, Context&) {
     constexpr std::int64_t kTokens = 5, kChannels = 83, kTaps = 4;
@@ -241,8 +242,8 @@ TEST(Recurrent, StatesOfRowsAreThoseOfSteps) {
     const std::int64_t elements = recurrent_state_elements(4, 20, 24);
     Owned matrix(DType::kF32, {8, elements}), out(DType::kF32, {kTokens, 4, 24}),
         by_row(DType::kF32, {kTokens, 4, 24});
-    // Two sequences. The rows of the first share slot 1; those of the other have 2, 5 and 4.
-    Batch batch({2, 3}, {0, 0}, {1, 1, 2, 5, 4});
+    // The rows of the first share slot 1. The third continues the second, and the last the third.
+    Batch batch({2, 1, 1, 1}, {0, 0, 1, 2}, {1, 2, 5, 4}, {1, 2, 2, 5});
     causal_conv(ctx, x, weight, {}, true, batch.rows(), state, rows_out);
     recurrent_scan(ctx, scan.in, batch.rows(), matrix, by_row);
     for (const auto& [count, slot] : {std::pair{1, 2}, std::pair{2, 5}, std::pair{3, 4}}) {
@@ -321,6 +322,9 @@ TEST(Recurrent, WhatCannotBeIsABug) {
   EXPECT_THROW(conv({{4}, {0}, {2}}), Error);  // no such slot
   EXPECT_THROW(conv({{3}, {0}, {1}}), Error);  // a row belongs to no sequence
   EXPECT_THROW(conv({{5}, {0}, {1}}), Error);
+  EXPECT_NO_THROW(conv({{3, 1}, {0, 3}, {1, 0}, {1, 1}}));
+  EXPECT_THROW(conv({{3, 1}, {0, 3}, {1, 0}, {0, 0}}), Error);  // no state is before it
+  EXPECT_THROW(conv({{2, 2}, {0, 2}, {1, 0}, {1, 1}}), Error);  // two rows, and one state
 }
 
 }  // namespace

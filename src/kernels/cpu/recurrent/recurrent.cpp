@@ -1,7 +1,6 @@
 #include "kernels/cpu/recurrent/recurrent.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/common/rows.h"
@@ -16,7 +15,7 @@ const RecurrentKernels& recurrent_kernels(const Context& ctx) {
   return ctx.cpu_isa == CpuIsa::kAvx2 ? avx2_recurrent_kernels() : avx512_recurrent_kernels();
 }
 
-// Rows of one sequence whose states go to one slot, and where the state before them lies.
+// Rows and state slot of one sequence, and the slot with the state before them.
 struct Part {
   std::int64_t first = 0;
   std::int64_t tokens = 0;
@@ -26,55 +25,52 @@ struct Part {
 
   // Brings `count` elements of the state before the part to where the part changes them.
   void begin(const Tensor& state, std::int64_t offset, std::int64_t count) const {
-    if (source == slot || fresh) return;
+    if (source == slot) return;
     std::copy_n(row<float>(state, source) + offset, count, row<float>(state, slot) + offset);
   }
 };
 
-// The parts in the order of their rows, none of them empty. Sequences must cover the rows of the
-// batch in order, and have valid state slots.
-std::vector<Part> parts_of(const ops::SequenceRows& rows, std::int64_t num_rows,
-                           std::int64_t num_slots) {
-  const std::int64_t seqs = rows.prefix_lens.dim(0);
-  const bool by_row = rows.state_slots.dim(0) != seqs;
-  const auto* start = rows.start_loc.ptr<std::int32_t>();
-  const auto* slots = rows.state_slots.ptr<std::int32_t>();
-  std::vector<Part> parts;
-  std::int64_t next = 0;
-  for (std::int64_t s = 0; s < seqs; ++s) {
-    check(start[s] == next && start[s + 1] >= start[s], "sequence {}: rows [{}, {}) behind row {}",
-          s, start[s], start[s + 1], next);
-    for (std::int64_t r = start[s]; r < start[s + 1]; ++r) {
-      const std::int64_t slot = slots[by_row ? r : s];
-      check(slot >= 0 && slot < num_slots, "row {}: state {} of {}", r, slot, num_slots);
-      const bool is_first = r == start[s];
-      if (!is_first && parts.back().slot == slot)
-        ++parts.back().tokens;
-      else
-        parts.push_back({.first = r,
-                         .tokens = 1,
-                         .slot = slot,
-                         .source = is_first ? slot : parts.back().slot,
-                         .fresh = is_first && rows.prefix_lens.ptr<std::int32_t>()[s] == 0});
-    }
-    next = start[s + 1];
+Part part(const ops::SequenceRows& rows, std::int64_t s) {
+  const std::int32_t* start = rows.start_loc.ptr<std::int32_t>();
+  const Tensor& sources = rows.state_sources.defined() ? rows.state_sources : rows.state_slots;
+  return {.first = start[s],
+          .tokens = start[s + 1] - start[s],
+          .slot = rows.state_slots.ptr<std::int32_t>()[s],
+          .source = sources.ptr<std::int32_t>()[s],
+          .fresh = rows.prefix_lens.ptr<std::int32_t>()[s] == 0};
+}
+
+// Sequences must cover the rows of the batch in order, and have valid state slots.
+void check_parts(const ops::SequenceRows& rows, std::int64_t num_rows, std::int64_t num_slots) {
+  std::int64_t next = 0, slot_before = -1;
+  for (std::int64_t s = 0; s < rows.state_slots.dim(0); ++s) {
+    const Part p = part(rows, s);
+    check(p.first == next && p.tokens >= 0 && p.slot >= 0 && p.slot < num_slots,
+          "sequence {}: rows [{}, {}) behind row {}, state {} of {}", s, p.first,
+          p.first + p.tokens, next, p.slot, num_slots);
+    check(p.source == p.slot || (p.source == slot_before && p.tokens == 1),
+          "sequence {} of {} rows continues state {}, the one before it has {}", s, p.tokens,
+          p.source, slot_before);
+    next += p.tokens;
+    slot_before = p.slot;
   }
   check(next == num_rows, "the sequences have {} rows, the batch {}", next, num_rows);
-  return parts;
 }
 
 }  // namespace
 
 void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, bool silu,
                  const ops::SequenceRows& rows, const Tensor& state, const Tensor& out) {
-  const std::vector<Part> parts = parts_of(rows, x.dim(0), state.dim(0));
+  check_parts(rows, x.dim(0), state.dim(0));
   const std::int64_t taps = weight.dim(0), channels = weight.dim(1);
   const auto kernel = recurrent_kernels(ctx).conv[taps - ops::kMinConvTaps];
   const std::int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
   parallel(ctx, blocks, x.dim(0) * kChannelBlock * taps, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t first = begin * kChannelBlock,
                        last = std::min(channels, end * kChannelBlock);
-    for (const Part& p : parts) {
+    for (std::int64_t s = 0; s < rows.state_slots.dim(0); ++s) {
+      const Part p = part(rows, s);
+      if (p.tokens == 0) continue;
       for (std::int64_t tap = 0; tap + 1 < taps; ++tap)
         p.begin(state, tap * channels + first, last - first);
       ConvArgs args{.x = row<float>(x, p.first),
@@ -98,7 +94,7 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
 
 void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::SequenceRows& rows,
                     const Tensor& state, const Tensor& out) {
-  const std::vector<Part> parts = parts_of(rows, in.v.dim(0), state.dim(0));
+  check_parts(rows, in.v.dim(0), state.dim(0));
   const std::int64_t heads = in.v.dim(1), dk = in.k.dim(2), dv = in.v.dim(2),
                      repeat = heads / in.k.dim(1);
   const std::int64_t blocks = (dv + ops::kStateColumns - 1) / ops::kStateColumns;
@@ -111,7 +107,9 @@ void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::Sequence
              for (std::int64_t task = begin; task < end; ++task) {
                const std::int64_t head = task / blocks, block = task % blocks,
                                   column = block * ops::kStateColumns;
-               for (const Part& p : parts) {
+               for (std::int64_t s = 0; s < rows.state_slots.dim(0); ++s) {
+                 const Part p = part(rows, s);
+                 if (p.tokens == 0) continue;
                  p.begin(state, task * dk * ops::kStateColumns, dk * ops::kStateColumns);
                  scan({.q = at<float>(in.q, p.first, head / repeat),
                        .q_stride = in.q.stride[0],

@@ -30,11 +30,12 @@ template <int kTaps>
 __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constant__ ConvArgs a) {
   begin_dependent();
   const std::int64_t c = std::int64_t{blockIdx.x} * kConvThreads + threadIdx.x;
-  const Part part = part_of(a.sequences, static_cast<int>(blockIdx.y));
+  const int sequence = static_cast<int>(blockIdx.y);
+  const Part part = part_of(a.sequences, sequence);
   if (c >= a.channels || part.tokens == 0) return;
   // past[j]: the input kTaps - 1 - j tokens before.
   float weight[kTaps], past[kTaps - 1];
-  float* state = a.state + part.slot * a.state_stride + c;
+  const float* state = a.state + part.slot * a.state_stride + c;
   for (int j = 0; j < kTaps; ++j) weight[j] = a.weight[j * a.channels + c];
   for (int j = 0; j < kTaps - 1; ++j) past[j] = part.is_fresh ? 0 : state[j * a.channels];
   // Inputs and outputs of this channel.
@@ -70,10 +71,13 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
       for (int j = 0; j < kTaps - 2; ++j) past[j] = past[j + 1];
       past[kTaps - 2] = now[i];
       out[(begin + i) * a.out_stride] = a.silu ? y * sigmoid_of(y) : y;
+      if (begin + i < part.first_saved) continue;
+      // The state for a next step of the sequence.
+      float* saved =
+          a.state + slot_behind(a.sequences, part, sequence, begin + i) * a.state_stride + c;
+      for (int j = 0; j < kTaps - 1; ++j) saved[j * a.channels] = past[j];
     }
   }
-  // The state for the next step of the sequence.
-  for (int j = 0; j < kTaps - 1; ++j) state[j * a.channels] = past[j];
 }
 
 // decay = exp(rate * dt) with dt = softplus(x + bias), clamped. Grid: rows, parts of a row.

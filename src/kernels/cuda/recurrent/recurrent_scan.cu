@@ -3,7 +3,7 @@
 //   1. stage_tokens   cp.async of the inputs of some tokens, in two buffers
 //   2. load_state     the lane's part of the state
 //   3. scan_token     decay, delta rule, update and read-out of one token
-//   4. store_state
+//   4. store_state    behind the last token, and behind those that a draft follows
 //
 // Lane part * columns + column of a warp holds keys 4 (j parts + part) + i of its column, for i < 4
 // and all j. A sum over the keys takes each i in ascending order of j, then the four i, then the
@@ -119,7 +119,8 @@ template <class Shape>
 __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ ScanArgs a) {
   extern __shared__ __align__(16) float staged[];
   begin_dependent();
-  const Part rows = part_of(a.sequences, static_cast<int>(blockIdx.z));
+  const int sequence = static_cast<int>(blockIdx.z);
+  const Part rows = part_of(a.sequences, sequence);
   if (rows.tokens == 0) return;
   const std::int64_t head = blockIdx.y, key_head = head / a.repeat;
   const int first_column = static_cast<int>(blockIdx.x) * Shape::kBlockColumns;
@@ -165,8 +166,9 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
 
   // 2. The state of a head: [blocks of columns][keys][kStateColumns].
   const std::int64_t block = column / ops::kStateColumns, blocks = a.padded_dv / ops::kStateColumns;
-  float* place = a.state + rows.slot * a.state_slot +
-                 (head * blocks + block) * a.dk * ops::kStateColumns + column % ops::kStateColumns;
+  float* const first_place =
+      a.state + (head * blocks + block) * a.dk * ops::kStateColumns + column % ops::kStateColumns;
+  const float* place = first_place + rows.slot * a.state_slot;
   float state[Shape::kHeld];
 #pragma unroll
   for (int j = 0; j < Shape::kHeld; ++j) {
@@ -175,6 +177,16 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
   }
   const float skip = a.skip == nullptr ? 0 : a.skip[head];
   float* out = a.out + head * a.out_head + column;
+
+  // 4.
+  const auto store_state = [&](std::int64_t token) {
+    float* to = first_place + slot_behind(a.sequences, rows, sequence, token) * a.state_slot;
+#pragma unroll
+    for (int j = 0; j < Shape::kHeld; ++j) {
+      const int d = (j / 4 * Shape::kParts + part) * 4 + j % 4;
+      if (has_column && d < a.dk) to[d * ops::kStateColumns] = state[j];
+    }
+  };
 
   int buffer = 0;
   for (std::int64_t begin = 0; begin < rows.tokens; begin += Shape::kStaged, buffer ^= 1) {
@@ -193,14 +205,9 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
       const float read = scan_token<Shape>(in, a.delta, part, value, beta, decay, state);
       if (part == 0 && column < a.dv)
         out[(rows.first + begin + i) * a.out_token] = fmaf(skip, value, read);
+      if (begin + i >= rows.first_saved) store_state(begin + i);
     }
     __syncthreads();  // all threads have read the buffer that the next copies overwrite
-  }
-  // 4.
-#pragma unroll
-  for (int j = 0; j < Shape::kHeld; ++j) {
-    const int d = (j / 4 * Shape::kParts + part) * 4 + j % 4;
-    if (has_column && d < a.dk) place[d * ops::kStateColumns] = state[j];
   }
 }
 
