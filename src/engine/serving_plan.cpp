@@ -157,10 +157,6 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  : "--draft-forced-tokens";
   const std::string_view option = has_method ? "speculative-algorithm" : "draft-forced-tokens";
   const std::string_view undo = has_method ? "give NONE" : "leave it out";
-  checks.require(!config.recurrent || on_cpu, option,
-                 "{} cannot serve {} on a GPU: kernels of recurrent layers keep one state for each "
-                 "sequence there, which does not go back behind a wrong draft; {}, or --device cpu",
-                 name, config.architecture, undo);
   checks.require(!config.fallback, option,
                  "{} cannot serve {}, which the Transformers plugin computes; {}", name,
                  config.architecture, undo);

@@ -286,8 +286,7 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   ModelConfig recurrent = qwen;
   recurrent.recurrent.emplace();
   EXPECT_TRUE(resolve_on(recurrent, DeviceKind::kCpu, ngram).ok());
-  EXPECT_THAT(resolve_on(recurrent, DeviceKind::kCuda, ngram).fault().message,
-              HasSubstr("kernels of recurrent layers keep one state for each sequence"));
+  EXPECT_TRUE(resolve_on(recurrent, DeviceKind::kCuda, ngram).ok());
   Options by_length = ngram;
   by_length.rope_by_length = true;
   EXPECT_THAT(resolve_on(qwen, DeviceKind::kCpu, by_length).fault().message,
