@@ -164,10 +164,6 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
     const std::string refusal = draft_layer_refusal(config);
     checks.require(refusal.empty(), option, "{} is refused: {}", name, refusal);
   }
-  checks.require(on_cpu || out.method != DraftMethod::kDflash, option,
-                 "{} is computed on CPUs alone: no GPU kernel here lets the rows of a block see "
-                 "those behind them; give EAGLE3 or another method, or --device cpu",
-                 name);
   const bool is_beside =
       draft_method_row(out.method).has_model ||
       (out.method == DraftMethod::kNextn && has_state_draft(config.architecture));
