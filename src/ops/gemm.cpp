@@ -32,7 +32,9 @@ void expect_linear(const Context& ctx, const Tensor& x, const Weight& w, const T
 
 void linear(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& out) {
   expect_linear(ctx, x, w, bias, out);
-  if (runs(ctx)) weight_ops(ctx, w).linear(ctx, x, w, bias, out);
+  const WeightOps& row = weight_ops(ctx, w);
+  check(row.linear != nullptr, "weights of the form {} are multiplied as experts alone", row.name);
+  if (runs(ctx)) row.linear(ctx, x, w, bias, out);
 }
 
 void sum_over_ranks(Context& ctx, const Tensor& x) {

@@ -230,12 +230,19 @@ constexpr WeightOps cuda_fp8() {
   return row;
 }
 
+// Of experts alone: linear layers keep rows of e4m3.
 template <bool kBuilt>
-constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
+constexpr WeightOps cuda_expert_fragments(Format format, std::string_view name) {
   WeightOps row = fragments(DeviceKind::kCuda, format, name);
-  row.linear = cuda::linear_fragments;
   row.experts = cuda::fused_experts_fragments;
   row.experts_add = cuda::experts_add_fragments;
+  return row;
+}
+
+template <bool kBuilt>
+constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
+  WeightOps row = cuda_expert_fragments<kBuilt>(format, name);
+  row.linear = cuda::linear_fragments;
   row.norm_linear = cuda::norm_linear_fragments;
   row.linear_add = cuda::linear_add_fragments;
   row.norm_gate_up = cuda::norm_gate_up_fragments;
@@ -251,7 +258,7 @@ std::span<const WeightOps> cuda_table() {
         cuda_bf16_rows<kBuilt>(),
         cuda_rows<kBuilt>(Format::kF16, "float16"),
         cuda_fp8<kBuilt>(),
-        cuda_fragments<kBuilt>(Format::kFp8, "FP8 fragments"),
+        cuda_expert_fragments<kBuilt>(Format::kFp8, "FP8 fragments"),
         cuda_fragments<kBuilt>(Format::kInt8, "int8"),
         cuda_fragments<kBuilt>(Format::kInt4, "int4"),
         cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros"),
