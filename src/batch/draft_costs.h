@@ -41,7 +41,7 @@ struct CostLine {
 struct DraftCosts {
   CostLine plain;       // a decode step, by its sequences
   CostLine checks;      // a step with drafts, by its rows: sequences and drafts
-  CostLine first_pass;  // a draft's run behind a step, by its sequences; empty: drafts cost nothing
+  CostLine first_pass;  // a draft's run behind a step, by its slots; empty: drafts cost nothing
   CostLine next_pass;   // each further draft
   // Of trees of drafts, whose best node or best few of each level are rows of a run:
   CostLine next_tree_pass = {};  // each further level

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -50,7 +51,17 @@ class Meter {
       add(batch, i, 1);
       if (are_trees) add_branches(batch, i, topk_);
     }
-    add_states(batch);
+    add_states(batch, batch.num_tokens());
+    return batch;
+  }
+  // A chunk of so many tokens of a prompt, within a page, and the drafts behind it.
+  Batch prompt(int tokens, int drafts) const {
+    Batch batch = empty(ForwardMode::kExtend);
+    batch.max_drafts = drafts;
+    add(batch, 0, tokens);
+    batch.items.back().decode = false;
+    batch.logit_rows.erase(batch.logit_rows.begin(), batch.logit_rows.end() - 1);
+    add_states(batch, 1);
     return batch;
   }
   // A step of so many rows of as few sequences as hold them, each within a page.
@@ -61,7 +72,7 @@ class Meter {
       add(batch, i, count);
       if (topk_ > 1 && count > 2) add_tree(batch, i, count);
     }
-    add_states(batch);
+    add_states(batch, batch.num_tokens());
     return batch;
   }
   // The number of a step that is measured from now on. Its first run may load kernels and record
@@ -151,9 +162,9 @@ class Meter {
   }
 
   // Of the items, and behind each draft: in turn, where there are fewer.
-  void add_states(Batch& batch) const {
+  void add_states(Batch& batch, std::int32_t count) const {
     const std::int64_t states = runner_.memory_plan().num_states;
-    for (std::int32_t row = 0; states > 0 && row < batch.num_tokens(); ++row)
+    for (std::int32_t row = 0; states > 0 && row < count; ++row)
       batch.state_slots.push_back(static_cast<std::int32_t>(row % states));
   }
 
@@ -221,6 +232,13 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
       all_drafts.emplace(n, meter.measure(meter.plain(n, drafts)));
       if (has_trees) all_levels.emplace(n, meter.measure(meter.plain(n, limits.max_drafts, true)));
     }
+  // Behind prompts the draft has as many slots as they have tokens.
+  const int slots = std::min<int>(rows, kPageSize);
+  std::optional<std::size_t> prompt, prompt_draft;
+  if (limits.max_drafts > 0 && slots > sequences && meter.has_time()) {
+    prompt = meter.measure(meter.prompt(slots, 0));
+    prompt_draft = meter.measure(meter.prompt(slots, 1));
+  }
   for (int n = 2; n < std::max(sequences, rows); n *= 2) {
     if (meter.has_time() && !plain.contains(n) && n < sequences) add_plain(n);
     if (meter.has_time() && !checks.contains(n) && n < rows) add_check(n);
@@ -242,13 +260,22 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
     costs.checks.points.insert(costs.checks.points.begin(), alone);
   for (const auto& [n, step] : one_draft) {
     const double one = meter.seconds(step), all = meter.seconds(all_drafts.at(n)),
-                 first = std::max(0.0, one - costs.plain.at(n));
+                 next = drafts > 1 ? std::max(0.0, all - one) / (drafts - 1) : 0,
+                 first = std::max(next, one - costs.plain.at(n));
     costs.first_pass.points.push_back({n, first});
-    costs.next_pass.points.push_back(
-        {n, drafts > 1 ? std::max(0.0, all - one) / (drafts - 1) : first});
+    costs.next_pass.points.push_back({n, drafts > 1 ? next : first});
     if (has_trees && drafts > 1)
       costs.next_tree_pass.points.push_back(
           {n, std::max(0.0, meter.seconds(all_levels.at(n)) - one) / (drafts - 1)});
+  }
+  if (limits.max_drafts > 0 && slots > sequences) {
+    // Where there was no time, a slot costs the same share of a row.
+    const CostLine::Point last = costs.first_pass.points.back();
+    const double share = costs.checks.at(slots) / costs.plain.at(last.rows);
+    costs.first_pass.points.push_back(
+        {slots, prompt
+                    ? std::max(last.seconds, meter.seconds(*prompt_draft) - meter.seconds(*prompt))
+                    : last.seconds * share});
   }
   if (has_trees) costs.tree_levels = drafts;
   return costs;

@@ -82,6 +82,7 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
   event.drafts = s.draft_counts;
   if (finished == FinishReason::kNone) return Exit::kNone;
   s.over = true;
+  end_balance(s);
   finish(s.request, &s, event, finished);
   return failed ? Exit::kFailed : Exit::kFinished;
 }
@@ -141,6 +142,7 @@ void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::s
   s.draft_counts.drafted += drafted;
   s.draft_counts.accepted += static_cast<int>(accepted);
   const auto right = static_cast<int>(accepted);
+  if (s.draft_balance_s) *s.draft_balance_s += token_s_ * static_cast<double>(accepted);
   if (s.branches.parents.empty()) count_chain(s, item.draft_kind, drafted, right);
   SchedulerStats& stats = shared_counters_.stats;
   ++stats.verifications;
@@ -148,6 +150,10 @@ void DpScheduler::count_drafts(Sequence& s, const StepInFlightItem& item, std::s
   stats.drafted_tokens += drafted;
   stats.accepted_tokens += static_cast<std::int64_t>(accepted);
   for (std::size_t i = 0; i < accepted; ++i) ++stats.accepted_by_place.at(i);
+}
+
+void DpScheduler::end_balance(const Sequence& s) {
+  if (s.draft_balance_s) draft_controller_.balance(*s.draft_balance_s);
 }
 
 void DpScheduler::count_chain(Sequence& s, DraftKind kind, int drafted, int right) {
@@ -329,6 +335,7 @@ void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<E
     finish(request, s, event, FinishReason::kAbort);
     if (s == nullptr) continue;
     s->over = true;
+    end_balance(*s);
     if (s->slot < 0) {
       unqueue(*s);
       erase(*s);

@@ -120,6 +120,7 @@ class DpScheduler {
   int choose_next_drafts(int most, bool are_trees);
   bool wants_prompt_drafts();
   void earn();
+  void charge_drafts();
   int draft_end(int end) const;
 
   // build_batch.cpp
@@ -147,6 +148,7 @@ class DpScheduler {
   static void keep_right_state(Sequence& s, const StepInFlightItem& item, int taken);
   void count_drafts(Sequence& s, const StepInFlightItem& item, std::size_t accepted);
   void count_chain(Sequence& s, DraftKind kind, int drafted, int right);
+  void end_balance(const Sequence& s);
   void count_tree(Sequence& s, int drafted, std::span<const std::int32_t> tokens);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, const Sequence* s, Event& event, FinishReason reason);
@@ -196,6 +198,7 @@ class DpScheduler {
   bool probes_next_ = false;    // the next step's drafts are there to see whether they pay
   bool explores_next_ = false;  // the next step checks all of them, to see what each brings
   std::size_t num_probes_ = 0;
+  double token_s_ = 0;  // of plain decoding, for each sequence of the step
 
   DraftController draft_controller_;
 };

@@ -12,6 +12,7 @@ constexpr double kLeastGain = 1.02;
 constexpr double kProbeShare = 0.005;
 // Steps whose share is kept at most. A draft's run behind a long prompt takes that of many.
 constexpr double kMaxEarned = 100'000;
+constexpr double kMemoryOfBalances = 0.8;
 
 }  // namespace
 
@@ -129,6 +130,11 @@ bool DraftController::affords(double seconds) {
   if (credit_s_ < seconds) return false;
   credit_s_ -= seconds;
   return true;
+}
+
+void DraftController::balance(double saved_s) {
+  ++num_balances_;
+  saved_s_ = saved_s_ * kMemoryOfBalances + saved_s;
 }
 
 bool DraftController::probes() {

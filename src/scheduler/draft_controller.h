@@ -14,6 +14,9 @@
 // adds it to the tokens of a step.
 //
 // What is done to see more, and pays nothing itself, takes a small share of the time (earn()).
+//
+// A draft also runs behind prompts, so that their sequences begin with drafts. That pays where
+// sequences save more than their drafts and that run cost: those that have ended tell (balance()).
 #pragma once
 
 #include <array>
@@ -97,6 +100,10 @@ class DraftController {
   void earn(int rows);
   // Takes the seconds from what was earned, where there is as much.
   bool affords(double seconds);
+  // A sequence has ended behind whose prompt the draft ran: the seconds that its drafts saved, less
+  // all that they cost.
+  void balance(double saved_s);
+  bool prompts_pay() const { return num_balances_ < kFirstBalances || saved_s_ >= 0; }
   // A probe begins that probes() did not ask for.
   void begin_probe() { steps_without_ = 0; }
 
@@ -126,9 +133,12 @@ class DraftController {
   RankAcceptance all_ranks_;
   int steps_without_ = 0, wait_ = kFirstWait, passes_ = 0;
   double rate_ = 0, credit_s_ = 0;
+  int num_balances_ = 0;
+  double saved_s_ = 0;         // by sequences that have ended, weighed by age
   std::vector<double> right_;  // of each offer: the chance that all its drafts so far are
 
   static constexpr int kFirstWait = 8, kLongestWait = 512;
+  static constexpr int kFirstBalances = 3;
 };
 
 }  // namespace sluice

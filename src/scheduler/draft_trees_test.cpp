@@ -182,50 +182,79 @@ TEST(DraftTrees, AreChainsWhereTheBestNodeIsRight) {
   EXPECT_LT(count, 250);
 }
 
-// Where no draft is right, hardly any prompt is drafted behind; where all are, each is.
-TEST(DraftTrees, DraftsOfPromptsArePutOffWhereNonePays) {
-  for (const bool right : {false, true}) {
-    SchedulerOptions options = options_of(40);
-    options.max_drafts = 3;
-    options.disable_radix_cache = true;
-    options.draft_costs = costs_of(0.3);
-    options.draft_costs.first_pass.points.push_back({2, 0.6});  // by its slots
-    options.draft_costs.tree_levels = 0;
-    Steps steps(options);
-    const Tokens prompt = prompt_of(30), text = plain_tokens(options, prompt, {}, 40);
-    int drafted_prompts = 0, decodes = 0;
-    double plain_s = 0, draft_s = 0;
-    for (std::uint64_t id = 1; id <= 200; ++id) {
-      ASSERT_TRUE(steps.scheduler().add(request_of(id, prompt, 40)).ok());
-      const std::size_t before = steps.tokens().size();
-      while (steps.next()) {
-        const Batch& batch = steps.batch();
-        const bool is_prompt = !batch.items[0].decode;
-        const bool runs = batch.max_drafts != 0;
-        drafted_prompts += is_prompt && runs;
-        decodes += !is_prompt;
-        plain_s += options.draft_costs.plain.at(is_prompt ? batch.num_tokens() : 1);
-        if (runs)
-          draft_s += options.draft_costs.first_pass.at(is_prompt ? batch.num_tokens() : 1) +
-                     0.3 * (batch.num_tokens() - 1) * !is_prompt;
-        Tree drafts;
-        for (std::size_t at = steps.known() - before;
-             at < text.size() && std::cmp_less(drafts.tokens.size(), batch.max_drafts); ++at) {
-          drafts.tokens.push_back((text[at] + !right) % kVocab);
-          drafts.parents.push_back(static_cast<std::int32_t>(drafts.parents.size()));
-        }
-        steps.commit(drafts);
+SchedulerOptions with_prompt_drafts() {
+  SchedulerOptions options = options_of(40);
+  options.max_drafts = 3;
+  options.disable_radix_cache = true;
+  options.draft_costs = costs_of(0.3);
+  options.draft_costs.first_pass.points.push_back({2, 0.6});  // by its slots
+  options.draft_costs.tree_levels = 0;
+  return options;
+}
+
+struct Prompts {
+  int drafted = 0, decodes = 0;  // prompts behind which the draft ran, decode steps
+  double plain_s = 0, draft_s = 0;
+};
+// One request after the other. All drafts are right, or none is.
+Prompts run_prompts(Steps& steps, const SchedulerOptions& options, std::uint64_t first_id,
+                    int count, int answer, bool right) {
+  Prompts out;
+  const Tokens prompt = prompt_of(30), text = plain_tokens(options, prompt, {}, answer);
+  for (std::uint64_t id = first_id; id < first_id + static_cast<std::uint64_t>(count); ++id) {
+    EXPECT_TRUE(steps.scheduler().add(request_of(id, prompt, answer)).ok());
+    const std::size_t before = steps.tokens().size();
+    while (steps.next()) {
+      const Batch& batch = steps.batch();
+      const bool is_prompt = !batch.items[0].decode;
+      const bool runs = batch.max_drafts != 0;
+      out.drafted += is_prompt && runs;
+      out.decodes += !is_prompt;
+      out.plain_s += options.draft_costs.plain.at(is_prompt ? batch.num_tokens() : 1);
+      if (runs)
+        out.draft_s += options.draft_costs.first_pass.at(is_prompt ? batch.num_tokens() : 1) +
+                       0.3 * (batch.num_tokens() - 1) * !is_prompt;
+      Tree drafts;
+      for (std::size_t at = steps.known() - before;
+           at < text.size() && std::cmp_less(drafts.tokens.size(), batch.max_drafts); ++at) {
+        drafts.tokens.push_back((text[at] + !right) % kVocab);
+        drafts.parents.push_back(static_cast<std::int32_t>(drafts.parents.size()));
       }
-    }
-    if (right) {
-      EXPECT_EQ(drafted_prompts, 200);
-      EXPECT_LT(decodes, 200 * 20);
-    } else {
-      EXPECT_GE(drafted_prompts, 2);
-      EXPECT_LT(drafted_prompts, 12);
-      EXPECT_LT(draft_s, 0.01 * plain_s);
+      steps.commit(drafts);
     }
   }
+  return out;
+}
+
+// Where no draft is right, hardly any prompt is drafted behind; where all are, each is.
+TEST(DraftTrees, DraftsOfPromptsArePutOffWhereNonePays) {
+  const SchedulerOptions options = with_prompt_drafts();
+  for (const bool right : {false, true}) {
+    Steps steps(options);
+    const Prompts found = run_prompts(steps, options, 1, 200, 40, right);
+    if (right) {
+      EXPECT_EQ(found.drafted, 200);
+      EXPECT_LT(found.decodes, 200 * 20);
+    } else {
+      EXPECT_GE(found.drafted, 2);
+      EXPECT_LT(found.drafted, 12);
+      EXPECT_LT(found.draft_s, 0.01 * found.plain_s);
+    }
+  }
+}
+
+// Of three tokens two can be drafts: less than the run behind a prompt of 30 costs.
+TEST(DraftTrees, DraftsOfPromptsArePutOffWhereAnswersAreShort) {
+  const SchedulerOptions options = with_prompt_drafts();
+  Steps steps(options);
+  EXPECT_EQ(run_prompts(steps, options, 1, 20, 40, true).drafted, 20);
+  const Prompts few = run_prompts(steps, options, 100, 300, 3, true);
+  EXPECT_GE(few.drafted, 3);
+  EXPECT_LT(few.drafted, 25);
+  EXPECT_LT(few.draft_s, 0.02 * few.plain_s);
+  // Longer answers pay again, once a few prompts have shown it.
+  (void)run_prompts(steps, options, 1000, 300, 40, true);
+  EXPECT_EQ(run_prompts(steps, options, 2000, 50, 40, true).drafted, 50);
 }
 
 }  // namespace

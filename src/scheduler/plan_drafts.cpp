@@ -74,6 +74,7 @@ void DpScheduler::plan_drafts() {
   }
   if (!decodes_.empty()) ++shared_counters_.stats.steps_by_drafts.at(drafts);
   earn();
+  charge_drafts();
 }
 
 void DpScheduler::begin_offers() {
@@ -101,6 +102,33 @@ void DpScheduler::earn() {
   for (const auto* items : {&decodes_, &prefills_})
     for (const Item& item : *items) rows += item.count;
   if (rows > 0) draft_controller_.earn(rows);
+}
+
+// What the step's drafts and the draft's run behind it cost, beyond a step without them.
+void DpScheduler::charge_drafts() {
+  const DraftCosts& costs = options_.draft_costs;
+  if (!costs.are_known() || options_.make_drafter) return;
+  const auto sequences = static_cast<int>(decodes_.size());
+  double run_s = 0;
+  if (sequences > 0) {
+    int rows = 0;
+    for (const Item& item : decodes_) rows += item.count;
+    const double plain_s = costs.plain.at(sequences);
+    run_s = costs.draft_s(sequences, std::max(next_drafts_, 0), next_is_tree_);
+    const double checks_s = rows > sequences ? std::max(0.0, costs.checks.at(rows) - plain_s) : 0;
+    token_s_ = plain_s / sequences;
+    for (const Item& item : decodes_)
+      if (std::optional<double>& balance = item.sequence->draft_balance_s)
+        *balance -= (run_s + checks_s) / sequences;
+  }
+  if (next_drafts_ == 0) return;
+  int tokens = 0;
+  for (const Item& item : prefills_) tokens += item.count;
+  const double prompts_s = costs.first_pass.at(sequences + tokens) - costs.first_pass.at(sequences);
+  for (const Item& item : prefills_) {
+    std::optional<double>& balance = item.sequence->draft_balance_s;
+    balance = balance.value_or(0) - prompts_s * item.count / tokens;
+  }
 }
 
 // Leaves of a tree the best node of each level.
@@ -240,15 +268,17 @@ int DpScheduler::choose_next_drafts() {
       chosen = most;
     }
   }
-  if (chosen > 0) {
+  if (chosen > 0)
     draft_controller_.resume();
-    return chosen;
+  else
+    draft_controller_.pass();
+  const bool may_put_off = chosen == 0 || !draft_controller_.prompts_pay();
+  if (!prefills_.empty() && may_put_off) {
+    const bool runs = most > 0 && wants_prompt_drafts();
+    probes_next_ = runs && chosen == 0;
+    return runs ? std::max(chosen, DraftController::kProbe) : 0;
   }
-  draft_controller_.pass();
-  if (!prefills_.empty()) {
-    probes_next_ = most > 0 && wants_prompt_drafts();
-    return probes_next_ ? DraftController::kProbe : 0;
-  }
+  if (chosen > 0) return chosen;
   if (most == 0 || !draft_controller_.can_make_up(static_cast<int>(decodes_.size()))) return 0;
   if (!draft_controller_.probes()) return 0;
   probes_next_ = true;
@@ -260,13 +290,18 @@ int DpScheduler::choose_next_drafts(int most, bool are_trees) {
   const int drafts = are_trees || levels == 0 ? options_.max_drafts : levels;
   begin_offers();
   for (const auto* items : {&decodes_, &prefills_})
-    for (const Item& item : *items) offer(*item.sequence, DraftKind::kMethod, drafts, are_trees);
+    for (const Item& item : *items) {
+      // Its prompt was put off, and so may its drafts be.
+      const bool has_none = item.sequence->prompt_draft == Sequence::PromptDraft::kPutOff &&
+                            !draft_controller_.prompts_pay();
+      offer(*item.sequence, DraftKind::kMethod, has_none ? 0 : drafts, are_trees);
+    }
   return draft_controller_.choose(offers_,
                                   {.max_drafts = std::min(most, drafts), .are_trees = are_trees});
 }
 
-// Where no draft pays: whether the draft runs behind the chunks of this step nevertheless. It is
-// decided for each prompt at its first chunk.
+// Where no draft pays, or none behind a prompt: whether the draft runs behind the chunks of this
+// step nevertheless. It is decided for each prompt at its first chunk.
 bool DpScheduler::wants_prompt_drafts() {
   using PromptDraft = Sequence::PromptDraft;
   bool runs = false;
@@ -274,7 +309,7 @@ bool DpScheduler::wants_prompt_drafts() {
     Sequence& s = *item.sequence;
     if (s.prompt_draft == PromptDraft::kUndecided) {
       const int slots = s.prefill_end - s.planned;
-      const bool may = !draft_controller_.is_off() ||
+      const bool may = (!draft_controller_.is_off() && draft_controller_.prompts_pay()) ||
                        draft_controller_.affords(options_.draft_costs.first_pass.at(slots));
       s.prompt_draft = may ? PromptDraft::kRuns : PromptDraft::kPutOff;
       if (may) draft_controller_.begin_probe();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cache/page_allocator.h"
@@ -84,6 +85,8 @@ struct Sequence {
   BranchPages branches;  // of the step in flight
   // Whether a draft runs behind the chunks of its prompt.
   enum class PromptDraft : std::uint8_t { kUndecided, kRuns, kPutOff } prompt_draft = {};
+  // Seconds that its drafts saved, less what they cost; nothing where none ran behind its prompt.
+  std::optional<double> draft_balance_s;
   int samples_in_flight = 0;
   int steps_in_flight = 0;
   std::uint64_t last_step = 0;         // the last step that names the sequence
