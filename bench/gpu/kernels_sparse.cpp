@@ -1,5 +1,6 @@
 // gpu_kernels: the families of sparse attention.
 #include "gpu/kernels.h"
+#include "kernels/types/latent_rows.h"
 
 namespace sluice {
 namespace {
@@ -9,12 +10,17 @@ namespace {
 struct Sparse {
   static constexpr std::int64_t kIndexHeads = 64, kIndexDim = 128, kTopk = 2048, kHeads = 128,
                                 kLatent = 512, kRope = 64;
-  static constexpr double kLatentBytes = 2.0 * (kLatent + kRope);
 
-  // `tokens` rows at the ends of `seqs` sequences of `length` tokens each.
+  // `tokens` rows at the ends of `seqs` sequences of `length` tokens each. Index keys, and latents,
+  // are e4m3 with scales or bfloat16.
   Sparse(Bench& b, std::int64_t num_seqs, std::int64_t num_tokens, std::int64_t num_keys,
-         bool in_bytes)
-      : bench(b), seqs(num_seqs), tokens(num_tokens), length(num_keys), bytes(in_bytes) {
+         bool in_bytes, bool latents_in_bytes = false)
+      : bench(b),
+        seqs(num_seqs),
+        tokens(num_tokens),
+        length(num_keys),
+        bytes(in_bytes),
+        codes(latents_in_bytes) {
     const std::int64_t pages = length / 64, each = tokens / seqs;
     rows = {bench.integers({seqs, pages},
                            [&](std::int64_t i) {
@@ -44,7 +50,7 @@ struct Sparse {
     } else {
       keys = bench.take(DType::kBF16, {sets, seqs * length, kIndexDim});
     }
-    latents = bench.take(DType::kBF16, {sets, seqs * length, kLatent + kRope});
+    take_latents();
     const ops::IndexWorkspaceShape shape =
         ops::index_topk_workspace(bench.machine.ctx, tokens, length);
     workspace = bench.take(DType::kF32, {shape.rows, shape.max_len}, false);
@@ -58,6 +64,28 @@ struct Sparse {
     q_rope = bench.take(DType::kF32, {tokens, kHeads, kRope});
     out = bench.take(DType::kF32, {tokens, kHeads, kLatent}, false);
   }
+  void take_latents() {
+    if (!codes) {
+      latents = bench.take(DType::kBF16, {sets, seqs * length, kLatent + kRope});
+      return;
+    }
+    const std::int64_t row = latent_row_bytes();
+    latents = bench.take(DType::kF8E4M3, {sets, seqs * length, row}, false);
+    const Tensor slots = bench.take(DType::kI64, {length}, false),
+                 some = bench.take(DType::kF32, {length, kLatent + kRope});
+    for (std::int64_t first = 0; first < sets * seqs * length; first += length) {
+      HostImage image(slots);
+      for (std::int64_t i = 0; i < length; ++i) image.tensor().ptr<std::int64_t>()[i] = first + i;
+      image.put();
+      ops::write_latents(bench.machine.ctx, some.slice(1, 0, kLatent),
+                         some.slice(1, kLatent, kRope), slots,
+                         latents.reshape({sets * seqs * length, row}));
+      bench.machine.stream().synchronize();
+    }
+  }
+  std::int64_t latent_row_bytes() const {
+    return codes ? ops::LatentRow{kLatent, kRope}.bytes() : 2 * (kLatent + kRope);
+  }
   ops::KvPlane plane_of(const Tensor& rows_of_keys) const {
     return bytes ? ops::KvPlane(rows_of_keys, ops::PlaneForm::kScaledPages, 1)
                  : ops::KvPlane(rows_of_keys);
@@ -66,6 +94,10 @@ struct Sparse {
     return fmt::format("{} rows of {} sequences, {} {} keys", tokens, seqs, length,
                        bytes ? "e4m3" : "bfloat16");
   }
+  std::string latent_label() const {
+    return fmt::format("{} rows of {} sequences, {} {} latents", tokens, seqs, length,
+                       codes ? "e4m3" : "bfloat16");
+  }
   double key_bytes() const {
     return (bytes ? kIndexDim + 4.0 : 2.0 * kIndexDim) * static_cast<double>(seqs * length);
   }
@@ -73,10 +105,14 @@ struct Sparse {
     return 2.0 * kIndexHeads * kIndexDim * static_cast<double>(tokens * length);
   }
   double latent_bytes() const {
-    return kLatentBytes * static_cast<double>(std::min(tokens * kTopk, seqs * length));
+    return static_cast<double>(latent_row_bytes() * std::min(tokens * kTopk, seqs * length));
   }
-  double attend_operations() const {
-    return 2.0 * kHeads * kTopk * (2 * kLatent + kRope) * static_cast<double>(tokens);
+  double all_latent_bytes() const {
+    return static_cast<double>(latent_row_bytes() * seqs * length);
+  }
+  double attend_operations() const { return operations_of(kTopk); }
+  double operations_of(std::int64_t num_keys) const {
+    return 2.0 * kHeads * (2 * kLatent + kRope) * static_cast<double>(tokens * num_keys);
   }
   void choose(int i) {
     ops::index_topk(bench.machine.ctx, index_q, weights, plane_of(keys.at(i)), rows, workspace,
@@ -86,10 +122,13 @@ struct Sparse {
     ops::mla_sparse_attention(bench.machine.ctx, q, q_rope, latents.at(i), rows, chosen, 0.05f,
                               out);
   }
+  void attend_all(int i) {
+    ops::mla_attention(bench.machine.ctx, q, q_rope, latents.at(i), rows, 0.05f, out);
+  }
 
   Bench& bench;
   std::int64_t seqs, tokens, length;
-  bool bytes = false;
+  bool bytes = false, codes = false;
   int sets = 1;
   ops::PagedRows rows;
   Tensor index_q, weights, keys, latents, workspace, chosen, q, q_rope, out;
@@ -121,12 +160,17 @@ void index(Bench& bench) {
 }
 
 void mla(Bench& bench) {
-  for (const auto& [seqs, tokens, length] : kSparseShapes) {
-    Sparse sparse(bench, seqs, tokens, length, false);
-    bench.time("mla_sparse_attention", sparse.label(), sparse.latent_bytes(),
-               sparse.attend_operations(), sparse.sets, [&](int i) { sparse.attend(i); });
-    bench.clear();
-  }
+  for (const auto& [seqs, tokens, length] : kSparseShapes)
+    for (const bool codes : {false, true}) {
+      Sparse sparse(bench, seqs, tokens, length, false, codes);
+      bench.time("mla_sparse_attention", sparse.latent_label(), sparse.latent_bytes(),
+                 sparse.attend_operations(), sparse.sets, [&](int i) { sparse.attend(i); });
+      // A prompt over all keys takes seconds.
+      if (tokens == seqs)
+        bench.time("mla_attention", sparse.latent_label(), sparse.all_latent_bytes(),
+                   sparse.operations_of(length), sparse.sets, [&](int i) { sparse.attend_all(i); });
+      bench.clear();
+    }
 }
 
 // Both, as in a layer. The floor is the maximum of reading keys and computing scores, first for

@@ -75,8 +75,9 @@ std::string why_not_latents(const AttentionOptions& o, const AttentionShape& s) 
   if (!s.mla) return "the model keeps keys and values of heads, and it reads latents (MLA)";
   if (cuda::mla_is_fast({.latent = s.latent, .rope = s.rope, .plane = s.kv_dtype, .sm = o.sm}))
     return "";
-  return fmt::format("it knows bfloat16 latents of {} + {}; the model has {} ones of {} + {}",
-                     cuda::kMlaLatent, cuda::kMlaRope, dtype_name(s.kv_dtype), s.latent, s.rope);
+  return fmt::format(
+      "it knows latents of {} + {} in bfloat16 and e4m3; the model has {} ones of {} + {}",
+      cuda::kMlaLatent, cuda::kMlaRope, dtype_name(s.kv_dtype), s.latent, s.rope);
 }
 std::string why_not_flashinfer_mla(const AttentionOptions& o, const AttentionShape& s) {
   if (std::string why = why_not_latents(o, s); !why.empty()) return why;

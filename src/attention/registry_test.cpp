@@ -90,6 +90,17 @@ TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
   for (const char* name : {"native", "reference", "dsa", "nsa"})
     EXPECT_EQ(refusal(on_gpu(name), deepseek(2048)), "") << name;
 
+  // Latents in e4m3 are served by the same rows; other types by those of every shape.
+  AttentionShape codes = deepseek(), chosen_codes = deepseek(2048), wide = deepseek();
+  codes.kv_dtype = chosen_codes.kv_dtype = DType::kF8E4M3;
+  wide.kv_dtype = DType::kF32;
+  for (const char* name : {"native", "reference", "flashinfer_mla"})
+    EXPECT_EQ(refusal(on_gpu(name), codes), "") << name;
+  EXPECT_EQ(refusal(on_gpu("dsa"), chosen_codes), "");
+  EXPECT_EQ(refusal(on_gpu("native", 80), codes), "");
+  EXPECT_THAT(refusal(on_gpu("flashinfer_mla"), wide),
+              HasSubstr("512 + 64 in bfloat16 and e4m3; the model has float32 ones"));
+
   EXPECT_THAT(refusal(on_gpu("fa3", 80), llama()),
               AllOf(HasSubstr("9.0"), HasSubstr("auto, native, reference, flashinfer")));
   EXPECT_EQ(refusal(on_gpu("flashinfer", 80), llama()), "");

@@ -207,7 +207,7 @@ std::vector<OptionRow> model_option_rows() {
        .help =
            "Type of the KV cache: auto is that of the computation; fp8_e4m3 (also: fp8; scales of "
            "the checkpoint, or 1) and, on a CPU, int8 (a scale for each token and head) halve "
-           "bfloat16's memory. Latents (MLA) have a scale for 128 numbers, on a CPU.",
+           "bfloat16's memory. Latents (MLA) have a scale for 128 numbers.",
        .set = set_kv_cache_dtype,
        .get = field<&Options::kv_cache_dtype>},
       {.name = "index-cache-dtype",

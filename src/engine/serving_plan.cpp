@@ -112,11 +112,6 @@ void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig&
   checks.require(on_cpu || numerics.kv_stored != DType::kI8, "kv-cache-dtype",
                  "--kv-cache-dtype int8 is for a CPU; give fp8_e4m3, auto, bfloat16 or float32, or "
                  "add --device cpu");
-  const bool in_bytes = numerics.kv_stored == DType::kI8 || numerics.kv_stored == DType::kF8E4M3;
-  checks.require(!in_bytes || !config.mla || on_cpu, "kv-cache-dtype",
-                 "--kv-cache-dtype {} needs keys and values of heads on a GPU, and {} caches one "
-                 "latent for all heads; give auto, bfloat16 or float32, or add --device cpu",
-                 numerics.kv_stored == DType::kI8 ? "int8" : "fp8_e4m3", config.architecture);
 }
 
 std::int64_t context_of(Checks& checks, const Options& options, const ModelConfig& config) {

@@ -167,7 +167,8 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
   require_known_dimensions(config);
   const Row row = row_of(config);
-  if (numerics.kv() == DType::kF8E4M3) check_kv_scales(source);
+  // Latents have scales of their own.
+  if (numerics.kv() == DType::kF8E4M3 && !config.mla) check_kv_scales(source);
   WeightLoader loader(source, numerics, config.dtype, ctx);
   loader.share_experts(options.ep_size, options.expert_maps);
   if (options.feed_forward_ranks) loader.share_feed_forward(*options.feed_forward_ranks);

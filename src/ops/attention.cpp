@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "kernels/cpu/attention/kv_latents.h"
+#include "kernels/cuda/attention/kv_e4m3.h"
 #include "ops/arguments.h"
 #include "ops/dispatch.h"
 #include "ops/kv.h"
@@ -41,7 +42,8 @@ bool are_codes(const Tensor& plane) {
 void expect_latents(const Context& ctx, const char* what, const Tensor& plane, std::int64_t latent,
                     std::int64_t rope) {
   if (!are_codes(plane)) return expect(ctx, what, plane, {-1, latent + rope}, kPlane);
-  check(ctx.device.kind == DeviceKind::kCpu, "{}: latents in 8 bits are the CPU's", what);
+  check(plane.dtype != DType::kI8 || ctx.device.kind == DeviceKind::kCpu,
+        "{}: latents in int8 are the CPU's", what);
   expect_dense(ctx, what, plane, {-1, LatentRow{latent, rope}.bytes()},
                {DType::kI8, DType::kF8E4M3});
 }
@@ -137,7 +139,8 @@ void write_latents(Context& ctx, const Tensor& latent, const Tensor& rope, const
   expect(ctx, "write_latents rope", rope, {latent.dim(0), -1}, kFloat);
   expect(ctx, "write_latents slots", slots, {latent.dim(0)}, kSlot);
   expect_latents(ctx, "write_latents plane", latent_plane, latent.dim(1), rope.dim(1));
-  if (runs(ctx)) cpu::write_latent_codes(ctx, latent, rope, slots, latent_plane);
+  on_device<cpu::write_latent_codes, cuda::write_latent_codes>(ctx, latent, rope, slots,
+                                                               latent_plane);
 }
 
 void gather_latents(Context& ctx, const Tensor& latent_plane, const Tensor& slots,
@@ -146,7 +149,8 @@ void gather_latents(Context& ctx, const Tensor& latent_plane, const Tensor& slot
   expect(ctx, "gather_latents slots", slots, {-1}, kIndex);
   expect(ctx, "gather_latents out", out, {slots.dim(0), -1}, kFloat);
   expect_latents(ctx, "gather_latents plane", latent_plane, latent, out.dim(1) - latent);
-  if (runs(ctx)) cpu::gather_latent_codes(ctx, latent_plane, slots, latent, out);
+  on_device<cpu::gather_latent_codes, cuda::gather_latent_codes>(ctx, latent_plane, slots, latent,
+                                                                 out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,

@@ -16,8 +16,8 @@ namespace sluice::ops {
 void write_latents(Context& ctx, const Tensor& latent,  // [T, L] f32, strided rows
                    const Tensor& rope,                  // [T, r] f32, strided rows
                    const Tensor& slots,                 // [T] int64, distinct, each in [0, S)
-                   const Tensor& latent_plane);  // [S, L + r] f32 or bf16, strided rows; on a CPU
-                                                 // also [S, LatentRow::bytes()] e4m3 or int8
+                   const Tensor& latent_plane);         // [S, L + r] f32 or bf16, strided rows; or
+                                                 // [S, LatentRow::bytes()] e4m3, on a CPU int8
 
 // out[i] = row slots[i], widened exactly.
 void gather_latents(Context& ctx, const Tensor& latent_plane,  // as of write_latents

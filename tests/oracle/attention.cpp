@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "batch.h"
+#include "kernels/types/latent_rows.h"
+#include "latents.h"
 #include "ops/attention.h"
 #include "ops/mla.h"
 #include "oracle.h"
@@ -297,26 +299,31 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
   struct Shape {
     std::int64_t heads, latent, rope;
   };
-  for (const Shape& s :
-       {Shape{16, 512, 64}, Shape{4, 32, 16}, Shape{128, 512, 64}, Shape{5, 1000, 24}})
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const Shape& s : {Shape{16, 512, 64}, Shape{4, 32, 16}, Shape{128, 512, 64},
+                         Shape{5, 1000, 24}, Shape{3, 200, 7}})
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
       const std::int64_t tokens = batch.tokens(), dim = s.latent + s.rope;
+      const bool in_codes = dtype == DType::kF8E4M3;
       Twin q(bench, DType::kF32, {tokens, s.heads, s.latent}),
           q_rope(bench, DType::kF32, {tokens, s.heads, s.rope}, 32);
-      Twin plane(bench, dtype, {batch.slots(), dim}),
+      // With codes the plane has the same numbers.
+      Twin plane(bench, in_codes ? DType::kBF16 : dtype, {batch.slots(), dim}),
+          codes(bench, DType::kF8E4M3, {batch.slots(), ops::LatentRow{s.latent, s.rope}.bytes()}),
           out(bench, DType::kF32, {tokens, s.heads, s.latent});
+      const Twin& stored = in_codes ? codes : plane;
       Twin spread(bench, DType::kF32, {tokens, s.heads, s.latent});
       q.fill(61);
       q_rope.fill(62);
       q.round_to_bf16();
       q_rope.round_to_bf16();
       batch.fill_keys(plane, 63);
+      if (in_codes) store_codes(bench, s.latent, plane, codes);
       const auto scale = static_cast<float>(std::log(2.0) / 16);
       Allowed allowed =
           attention_error(dim, batch.longest(), 0.3 * std::sqrt(static_cast<double>(dim)));
       const auto set_bound =
           [&](const std::function<std::vector<std::int64_t>(std::int64_t)>& keys) {
-            if (dtype != DType::kBF16) return;
+            if (dtype == DType::kF32) return;
             set_latent_spread(spread, batch, q, q_rope, plane, scale, keys);
             allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;  // either side rounds
             allowed.scale = &spread;
@@ -328,9 +335,17 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
       });
       const std::string label =
           fmt::format("{}: {} heads, {}+{} {}", what, s.heads, s.latent, s.rope, dtype_name(dtype));
-      bench.compare("mla_attention", label, {{&out, allowed}}, [&](Context& ctx) {
-        ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), scale, out(ctx));
+      const auto attend = [&](Context& ctx, const Tensor& keys) {
+        ops::mla_attention(ctx, q(ctx), q_rope(ctx), keys, batch.rows(ctx), scale, out(ctx));
+      };
+      bench.compare("mla_attention", label, {{&out, allowed}},
+                    [&](Context& ctx) { attend(ctx, stored(ctx)); });
+      bench.compare("mla_attention, in order", label, {{&out, allowed}}, [&](Context& ctx) {
+        Context own = deterministic(ctx);
+        attend(own, stored(ctx));
       });
+      if (in_codes)
+        expect_bits_of_numbers(bench, "mla_attention", label, plane, codes, out, attend);
       // Every third position; the first row has none, the last row has all.
       constexpr std::int64_t kTopk = 300;
       Twin indices(bench, DType::kI32, {tokens, kTopk});
@@ -347,10 +362,15 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
             chosen.push_back(static_cast<std::int64_t>(p));
         return chosen;
       });
-      bench.compare("mla_sparse_attention", label, {{&out, allowed}}, [&](Context& ctx) {
-        ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx),
-                                  indices(ctx), scale, out(ctx));
-      });
+      const auto attend_chosen = [&](Context& ctx, const Tensor& keys) {
+        ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), keys, batch.rows(ctx), indices(ctx),
+                                  scale, out(ctx));
+      };
+      bench.compare("mla_sparse_attention", label, {{&out, allowed}},
+                    [&](Context& ctx) { attend_chosen(ctx, stored(ctx)); });
+      if (in_codes)
+        expect_bits_of_numbers(bench, "mla_sparse_attention", label, plane, codes, out,
+                               attend_chosen);
     }
 }
 
@@ -361,6 +381,7 @@ void check_published(Bench& bench) {
   Twin q(bench, DType::kF32, {tokens, heads, latent}),
       q_rope(bench, DType::kF32, {tokens, heads, rope});
   Twin plane(bench, DType::kBF16, {batch.slots(), latent + rope}),
+      codes(bench, DType::kF8E4M3, {batch.slots(), ops::LatentRow{latent, rope}.bytes()}),
       out(bench, DType::kF32, {tokens, heads, latent});
   Twin spread(bench, DType::kF32, {tokens, heads, latent}),
       indices(bench, DType::kI32, {tokens, topk});
@@ -369,6 +390,7 @@ void check_published(Bench& bench) {
   q.round_to_bf16();
   q_rope.round_to_bf16();
   batch.fill_keys(plane, 63);
+  store_codes(bench, latent, plane, codes);
   const auto scale = static_cast<float>(std::log(2.0) / 16);
   const auto chosen = [&](std::int64_t t, std::int64_t i) {
     return i * (batch.position(t) + 1) / topk;
@@ -385,16 +407,22 @@ void check_published(Bench& bench) {
       attention_error(latent + rope, topk, 0.3 * std::sqrt(static_cast<double>(latent + rope)));
   allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;
   allowed.scale = &spread;
-  bench.compare("mla_sparse_attention", "2048 of 32768 keys, 128 heads", {{&out, allowed}},
-                [&](Context& ctx) {
-                  ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx),
-                                            indices(ctx), scale, out(ctx));
-                });
+  const auto attend = [&](Context& ctx, const Tensor& keys) {
+    ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), keys, batch.rows(ctx), indices(ctx), scale,
+                              out(ctx));
+  };
+  const std::string label = "2048 of 32768 keys, 128 heads";
+  bench.compare("mla_sparse_attention", label, {{&out, allowed}},
+                [&](Context& ctx) { attend(ctx, plane(ctx)); });
+  bench.compare("mla_sparse_attention", label + ", e4m3", {{&out, allowed}},
+                [&](Context& ctx) { attend(ctx, codes(ctx)); });
+  expect_bits_of_numbers(bench, "mla_sparse_attention", label, plane, codes, out, attend);
 }
 
 }  // namespace
 
 void check_mla(Bench& bench) {
+  check_latent_codes(bench);
   const Batch batch(bench, {300, 70, 257}, {{0, 290, 300}, {1, 40, 70}, {2, 256, 257}});
   check_latent(bench, batch, "mixed");
   // The keys of a row are split over CTAs.

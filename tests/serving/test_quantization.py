@@ -69,6 +69,7 @@ def test_chat(flags, tmp_path):
         assert reply.status == 200, reply.body
         assert "Paris" in reply.json()["choices"][0]["message"]["content"]
         assert server.post("/v1/chat/completions", ask).json()["choices"] == reply.json()["choices"]
+    assert "k_scale" not in (tmp_path / "log").read_text()  # scales of heads
 
 
 @pytest.mark.parametrize("flags, answer", [

@@ -9,6 +9,7 @@
 
 #include "cli/doctor/kernel_cases.h"
 #include "kernels/types/fp8.h"
+#include "kernels/types/latent_rows.h"
 #include "ops/attention.h"
 #include "ops/indexer.h"
 #include "ops/kv.h"
@@ -80,6 +81,16 @@ void attend(std::int64_t first, std::int64_t keys, std::int64_t d, std::int64_t 
   }
 }
 
+// Numbers that every type of plane holds: below 1, they also are e4m3 numbers after a scale of 2^-8
+// or less.
+void round_to_e4m3(Sample& sample) {
+  static const std::array<float, 256> e4m3 = ops::e4m3_values();
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; i < sample.size(); ++i)
+    numbers.push_back(e4m3[ops::to_e4m3(static_cast<float>(sample.at(i)))]);
+  sample.set([&](std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; });
+}
+
 void check_heads(KernelCheck& check, const ModelConfig& config, int window) {
   const std::int64_t heads = config.num_heads, kv = config.num_kv_heads, d = config.head_dim,
                      dv = config.value_dim();
@@ -92,14 +103,7 @@ void check_heads(KernelCheck& check, const ModelConfig& config, int window) {
   q.fill(11, 2);
   k.fill(12);
   v.fill(13);
-  // Numbers that every type of plane holds.
-  static const std::array<float, 256> e4m3 = ops::e4m3_values();
-  for (Sample* each : {&k, &v}) {
-    std::vector<double> numbers;
-    for (std::int64_t i = 0; i < each->size(); ++i)
-      numbers.push_back(e4m3[ops::to_e4m3(static_cast<float>(each->at(i)))]);
-    each->set([&](std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; });
-  }
+  for (Sample* each : {&k, &v}) round_to_e4m3(*each);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
     Expected expected;
     for (std::int64_t s = 0; s < Pages::kSeqs; ++s)
@@ -229,6 +233,7 @@ void check_latent_kernels(KernelCheck& check, const ModelConfig& config) {
   q.fill(14);
   q_rope.fill(15);
   keys.fill(16);
+  round_to_e4m3(keys);
   // Every third key of each row, as an indexer would choose them.
   constexpr std::int64_t kChosen = 234;
   Sample indices(check, DType::kI32, {Pages::kSeqs, kChosen});
@@ -236,7 +241,7 @@ void check_latent_kernels(KernelCheck& check, const ModelConfig& config) {
     const std::int64_t s = i / kChosen, p = i % kChosen * 3;
     return p < Pages::kLengths[s] ? static_cast<double>(p) : -1.0;
   });
-  for (const DType dtype : {DType::kF32, DType::kBF16})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
     for (const bool sparse : {false, true}) {
       Expected expected;
       for (std::int64_t s = 0; s < Pages::kSeqs; ++s)
@@ -246,25 +251,29 @@ void check_latent_kernels(KernelCheck& check, const ModelConfig& config) {
             return keys.at(Pages::token(s, p * step) * row + i);
           };
           attend(
-              0, count, row, latent, scale, dtype == DType::kBF16,
+              0, count, row, latent, scale, dtype != DType::kF32,
               [&](std::int64_t p, std::int64_t i) {
                 return key(p, i) * (i < latent ? q.at((s * heads + h) * latent + i)
                                                : q_rope.at((s * heads + h) * rope + i - latent));
               },
               key, expected);
         }
-      Sample plane(check, dtype, {Pages::kSlots, row});
-      check.compare(sparse ? "mla_sparse_attention" : "mla_attention",
-                    fmt::format("{} heads, {} + {}, {}", heads, latent, rope, dtype_name(dtype)),
-                    out, expected, [&](Context& ctx) {
-                      ops::kv_write(ctx, keys(ctx), pages.slots(ctx), plane(ctx));
-                      if (sparse)
-                        ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx),
-                                                  pages.rows(ctx), indices(ctx), scale, out(ctx));
-                      else
-                        ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), pages.rows(ctx),
-                                           scale, out(ctx));
-                    });
+      const bool codes = dtype == DType::kF8E4M3;
+      Sample plane(check, dtype,
+                   {Pages::kSlots, codes ? ops::LatentRow{latent, rope}.bytes() : row});
+      check.compare(
+          std::string(sparse ? "mla_sparse_attention" : "mla_attention") + (codes ? " FP8" : ""),
+          fmt::format("{} heads, {} + {}, {}", heads, latent, rope, dtype_name(dtype)), out,
+          expected, [&](Context& ctx) {
+            ops::write_latents(ctx, keys(ctx).slice(1, 0, latent), keys(ctx).slice(1, latent, rope),
+                               pages.slots(ctx), plane(ctx));
+            if (sparse)
+              ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), pages.rows(ctx),
+                                        indices(ctx), scale, out(ctx));
+            else
+              ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), pages.rows(ctx), scale,
+                                 out(ctx));
+          });
     }
 }
 

@@ -123,6 +123,7 @@ TEST(KernelCases, AllFamiliesPassOnThisMachine) {
                          "fused_experts FP8",
                          "fused_experts MXFP4 groups",
                          "paged_attention FP8",
+                         "mla_attention FP8",
                          "tree attention",
                          "causal_conv",
                          "recurrent_scan",

@@ -41,10 +41,9 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
     const char* message;
   };
   const Row rows[] = {
-      {"deepseek-v2-lite", gpu(), with({{"kv-cache-dtype", "fp8"}}), "kv-cache-dtype",
-       "--kv-cache-dtype fp8_e4m3 needs keys and values of heads on a GPU, and "
-       "DeepseekV2ForCausalLM caches one latent for all heads; give auto, bfloat16 or float32, or "
-       "add --device cpu"},
+      {"deepseek-v2-lite", gpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
+       "--kv-cache-dtype int8 is for a CPU; give fp8_e4m3, auto, bfloat16 or float32, or add "
+       "--device cpu"},
       {"qwen3-8b", gpu(),
        with({{"tp-size", "4"}, {"deterministic", ""}, {"disable-custom-all-reduce", ""}}),
        "disable-custom-all-reduce",
@@ -353,6 +352,17 @@ TEST(ServingPlan, PrefillTokensHaveTwoBounds) {
   EXPECT_EQ(plan("-1", "100").scheduler.max_prefill_tokens, 100);
   EXPECT_EQ(plan("-1", "100").scheduler.chunked_prefill_tokens, -1);
   EXPECT_EQ(plan("-1", "50000").runner.limits.max_step_tokens, 50004);
+}
+
+// Latents in e4m3 leave index keys in the type of the computation, on both devices.
+TEST(ServingPlan, LatentsInBytesAreServedOnGpusAndCpus) {
+  for (const char* model : {"deepseek-v2-lite", "deepseek-v3.2", "glm-5"})
+    for (const Machine& machine : {cpu(), gpu()}) {
+      const Numerics numerics =
+          resolve_or_throw(with({{"kv-cache-dtype", "fp8"}}), config_of(model), machine).numerics();
+      EXPECT_EQ(numerics.kv(), DType::kF8E4M3) << model;
+      EXPECT_EQ(numerics.index(), numerics.gemm()) << model;
+    }
 }
 
 // Everything that the engine and `sluice plan` decide comes from resolve(): for each combination

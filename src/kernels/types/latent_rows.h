@@ -1,6 +1,6 @@
-// Rows of the latent plane (MLA) in 8 bits, on a CPU. The latent is e4m3 numbers (DType::kF8E4M3)
-// or integers (DType::kI8), and 128 neighbours share a scale, a power of two. The rotated key stays
-// bfloat16:
+// Rows of the latent plane (MLA) in 8 bits. The latent is e4m3 numbers (DType::kF8E4M3) or, on a
+// CPU, integers (DType::kI8), and 128 neighbours share a scale, a power of two. The rotated key
+// stays bfloat16:
 //
 //   latent bytes | rope bfloat16 | a byte e of each group: the scale is 2^(e - 127), 255: NaN
 //

@@ -101,7 +101,7 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t first_token, int nu
       const T* k_row = k + slots[key] * a.k_slot;
       float dot[kMaxTileRows] = {};
       for (std::int64_t i = lane; i < dim; i += kWarp) {
-        const float value = widen(k_row[i]);
+        const float value = number_of(a, k_row, i);
 #pragma unroll
         for (int row = 0; row < kMaxTileRows; ++row)
           if (row < num_rows) dot[row] = fmaf(queries[row * dim + i], value, dot[row]);
@@ -146,6 +146,19 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant_
   }
 }
 
+// The kernel with at least so many columns of the output a thread.
+template <class T>
+auto kernel_of(int columns) {
+  // Latents in codes are rare here, so they have fewer kernels.
+  if constexpr (std::is_same_v<T, LatentCode>)
+    return columns <= 4 ? attend_kernel<T, 4> : attend_kernel<T, 8>;
+  else
+    return columns == 1   ? attend_kernel<T, 1>
+           : columns == 2 ? attend_kernel<T, 2>
+           : columns == 4 ? attend_kernel<T, 4>
+                          : attend_kernel<T, 8>;
+}
+
 // T: the element type of the planes. A CTA holds plan.columns columns of the output a thread.
 template <class T>
 void launch(Context& ctx, const char* what, AttendArgs& a, std::int64_t kv_heads,
@@ -154,10 +167,7 @@ void launch(Context& ctx, const char* what, AttendArgs& a, std::int64_t kv_heads
   a.tile_heads = tile.heads;
   a.tile_tokens = tile.tokens;
   const AttentionLaunch plan = plan_attention(tile.rows(), a.first_dim + a.second_dim, a.value_dim);
-  const auto kernel = plan.columns == 1   ? attend_kernel<T, 1>
-                      : plan.columns == 2 ? attend_kernel<T, 2>
-                      : plan.columns == 4 ? attend_kernel<T, 4>
-                                          : attend_kernel<T, 8>;
+  const auto kernel = kernel_of<T>(plan.columns);
   // CUDA gives more than 48 KiB of dynamic shared memory only on request.
   if (plan.shared_bytes > 48 << 10)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -238,8 +248,9 @@ void launch_mla(Context& ctx, const char* what, const Tensor& q_latent, const Te
   a.group = q_latent.dim(1);
   a.scale = scale;
   a.keys = keys;
-  with_plane_type(plane.dtype,
-                  [&](auto t) { launch<decltype(t)>(ctx, what, a, 1, keys.num_seqs); });
+  const auto run = [&](auto t) { launch<decltype(t)>(ctx, what, a, 1, keys.num_seqs); };
+  if (plane.dtype == DType::kF8E4M3) return run(LatentCode{});
+  with_plane_type(plane.dtype, run);
 }
 
 }  // namespace

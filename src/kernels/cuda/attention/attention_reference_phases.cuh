@@ -8,8 +8,10 @@
 
 #include "kernels/cuda/attention/attention_pages.cuh"
 #include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/latent_codes.cuh"
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/cuda.h"
+#include "kernels/types/latent_rows.h"
 
 namespace sluice::cuda::reference {
 
@@ -73,6 +75,26 @@ __device__ inline std::int64_t sequence_of(const Keys& keys, std::int64_t t) {
   const std::int64_t seq = keys.row_seq[t];
   expect_below(seq, keys.num_seqs);
   return seq;
+}
+
+// A byte of a row of latents in e4m3 (kernels/types/latent_rows.h).
+struct LatentCode {
+  std::uint8_t bits;
+};
+
+// Number i of a row of a plane, as float32.
+template <class T>
+__device__ __forceinline__ float number_of(const AttendArgs&, const T* row, std::int64_t i) {
+  return widen(row[i]);
+}
+__device__ __forceinline__ float number_of(const AttendArgs& a, const LatentCode* row,
+                                           std::int64_t number) {
+  const int i = static_cast<int>(number), latent = static_cast<int>(a.first_dim),
+            rope_at = (latent + 1) / 2 * 2;
+  if (i >= latent) return widen(reinterpret_cast<const Bf16*>(row + rope_at)[i - latent]);
+  const int exponents_at = rope_at + 2 * static_cast<int>(a.second_dim);
+  return widen(ops::E4M3{row[i].bits}) *
+         latent_scale(row[exponents_at + i / static_cast<int>(ops::kLatentGroup)].bits);
 }
 
 // The keys that a token sees, as numbers: positions, or entries of its list.
@@ -170,7 +192,7 @@ __device__ __forceinline__ void accumulate(float (&acc)[kMaxTileRows][kColumns],
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const std::int64_t column = threadIdx.x + c * kThreads;
-      value[c] = column < a.value_dim ? widen(v_row[column]) : 0.0f;
+      value[c] = column < a.value_dim ? number_of(a, v_row, column) : 0.0f;
     }
 #pragma unroll
     for (int row = 0; row < kMaxTileRows; ++row) {

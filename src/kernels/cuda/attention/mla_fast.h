@@ -1,5 +1,5 @@
-// MLA over bfloat16 planes on Hopper, for the shapes that mla_plan.h allows. False if the portable
-// kernels must run; then nothing was launched.
+// MLA over planes of bfloat16 or e4m3 on Hopper, for the shapes that mla_plan.h allows. False if
+// the portable kernels must run; then nothing was launched.
 #pragma once
 
 #include "kernels/types/op_params.h"

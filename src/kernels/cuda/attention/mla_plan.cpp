@@ -16,8 +16,9 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 bool mla_is_fast(const MlaInputs& inputs) {
-  return inputs.sm == 90 && !inputs.deterministic && inputs.aligned &&
-         inputs.plane == DType::kBF16 && inputs.latent == kMlaLatent && inputs.rope == kMlaRope;
+  const bool has_rows = inputs.plane == DType::kBF16 || inputs.plane == DType::kF8E4M3;
+  return inputs.sm == 90 && !inputs.deterministic && inputs.aligned && has_rows &&
+         inputs.latent == kMlaLatent && inputs.rope == kMlaRope;
 }
 
 std::int64_t mla_partial_bytes(std::int64_t units, std::int64_t splits) {

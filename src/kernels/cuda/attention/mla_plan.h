@@ -15,7 +15,7 @@ inline constexpr int kMlaChunk = 64;     // keys of a step
 struct MlaInputs {
   std::int64_t latent = 0, rope = 0;
   DType plane = DType::kF32;
-  bool aligned = true;         // rows of the plane begin on 16 bytes
+  bool aligned = true;         // rows of the plane begin on 16 bytes, those of e4m3 on 4
   bool deterministic = false;  // one order of summation for every batch
   int sm = 0;
 };

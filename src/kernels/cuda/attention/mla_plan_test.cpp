@@ -10,13 +10,20 @@ TEST(MlaPlan, OnlyPublishedSizesOnHopperAreFast) {
   EXPECT_TRUE(mla_is_fast(good));
   for (const auto change :
        {+[](MlaInputs& f) { f.latent = 256; }, +[](MlaInputs& f) { f.rope = 32; },
-        +[](MlaInputs& f) { f.plane = DType::kF32; }, +[](MlaInputs& f) { f.aligned = false; },
-        +[](MlaInputs& f) { f.deterministic = true; }, +[](MlaInputs& f) { f.sm = 80; },
-        +[](MlaInputs& f) { f.sm = 100; }}) {
+        +[](MlaInputs& f) { f.plane = DType::kF32; }, +[](MlaInputs& f) { f.plane = DType::kI8; },
+        +[](MlaInputs& f) { f.aligned = false; }, +[](MlaInputs& f) { f.deterministic = true; },
+        +[](MlaInputs& f) { f.sm = 80; }, +[](MlaInputs& f) { f.sm = 100; }}) {
     MlaInputs inputs = good;
     change(inputs);
     EXPECT_FALSE(mla_is_fast(inputs));
+    // The form of the plane changes nothing else.
+    if (inputs.plane != good.plane) continue;
+    inputs.plane = DType::kF8E4M3;
+    EXPECT_FALSE(mla_is_fast(inputs));
   }
+  MlaInputs codes = good;
+  codes.plane = DType::kF8E4M3;
+  EXPECT_TRUE(mla_is_fast(codes));
 }
 
 TEST(MlaPlan, FewRowsAreSplitUntilTheGpuIsFull) {

@@ -1,8 +1,9 @@
-// Absorbed MLA (multi-head latent attention) over bfloat16 rows of 512 + 64, on Hopper's wgmma:
-// every key up to the row's own, or a list of selected keys.
+// Absorbed MLA (multi-head latent attention) over rows of 512 + 64, on Hopper's wgmma: every key up
+// to the row's own, or a list of selected keys. Rows are bfloat16, or e4m3 codes with scales, which
+// become the same tiles of bfloat16.
 //
 // A CTA has 64 heads of one row and a split of its keys, 64 at a time in two stages.
-//   1. copy_steps      a producer warpgroup gathers keys by cp.async
+//   1. copy_steps      a producer warpgroup gathers keys by cp.async (mla_producer_sm90.cuh)
 //   2. load_queries    two consumer warpgroups; then for each step, each consumer:
 //   3. scores          S = Q K^T for half of the keys
 //   4. online_softmax  maxima exchanged through shared memory: row_max, row_sum, rescale
@@ -14,6 +15,7 @@
 // Maxima and sums as in FlashAttention-2 (arXiv 2307.08691).
 #include "kernels/cuda/attention/mla_fast.h"
 #include "kernels/cuda/attention/mla_plan.h"
+#include "kernels/cuda/attention/mla_producer_sm90.cuh"
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
@@ -21,37 +23,12 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kRow = kMlaLatent + kMlaRope;
-constexpr int kTiles = kRow / kSwizzleColumns;  // of 64 columns, side by side
-constexpr int kPieces = kRow / 8;               // of 16 bytes
-constexpr int kTileBytes = 64 * kSwizzleBytes;  // 64 rows
-constexpr int kStageBytes = kTiles * kTileBytes;
-constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kThreads = 3 * kGroupThreads;  // two consumer warpgroups, one producer
-constexpr int kStages = 2;
-constexpr int kHalf = kMlaChunk / 2;  // keys of a step whose scores a consumer has
-// setmaxnreg: the producer needs few registers, a consumer holds 128 accumulators a thread.
-constexpr int kCopyRegisters = 40, kMmaRegisters = 232;
-constexpr float kLog2E = 1.4426950408889634f;
-static_assert(kMlaChunk == 64 && kMlaHeadTile == 64 && kTiles * kSwizzleColumns == kRow &&
-              kMlaChunk == kPageSize);
+using namespace mla;
 
-// Strides in elements. Without a list, `positions` gives the last key of each row.
-struct TilesArgs {
-  const float *q_latent, *q_rope;
-  std::int64_t latent_token, latent_head, rope_token, rope_head;  // strides, in elements
-  const Bf16* plane;
-  std::int64_t slot_stride, num_slots;
-  float* out;
-  std::int64_t out_token, out_head;
-  const std::int32_t *page_table, *row_seq, *positions;  // positions: null with a list
-  std::int64_t table_stride, num_seqs, max_pages;
-  const std::int32_t* list;  // null: every key
-  std::int64_t list_stride;
-  int list_width, heads, splits;
-  float scale_log2;
-  float *partial, *partial_lse;  // [row, head, split]: [latent] and one
-};
+constexpr int kThreads = 3 * kGroupThreads;  // two consumer warpgroups, one producer
+constexpr int kHalf = kMlaChunk / 2;         // keys of a step whose scores a consumer has
+constexpr float kLog2E = 1.4426950408889634f;
+static_assert(kMlaHeadTile == 64);
 
 // Shared memory after the queries and the stages.
 struct Exchange {
@@ -75,82 +52,6 @@ __device__ int length_of(const std::int32_t* list, int width) {
   if (threadIdx.x % kWarp == 0) atomicAdd(&total, mine);
   __syncthreads();
   return total;
-}
-
-// The steps of a CTA.
-struct Steps {
-  std::int64_t seq, t;
-  int first, count, length;  // of steps; keys of the row
-};
-
-// 1. Fills the stages, step after step. A warp copies 16 keys of each.
-__device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t stages,
-                           std::uint32_t full, std::uint32_t empty) {
-  constexpr int kKeysOfWarp = kMlaChunk / 4, kTogether = 4,
-                kRounds = kTogether * kPieces / kWarp;  // four rows are nine rounds of a warp
-  static_assert(kRounds * kWarp == kTogether * kPieces);
-  const int warp = threadIdx.x % kGroupThreads / kWarp, lane = threadIdx.x % kWarp;
-  // Positions load two steps ahead and page numbers one step ahead: no copy waits for them.
-  // Without a list, position = key number. A negative value means "no key".
-  const auto position_of = [&](int i) {
-    const int key = (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp;
-    if (i >= steps.count || key >= steps.length) return -1;
-    return a.list == nullptr ? key : a.list[steps.t * a.list_stride + key];
-  };
-  // Both bounds are checked: a corrupt list or table must not become a read outside the plane.
-  const auto page_of = [&](int position) {
-    if (position < 0) return -1;
-    expect_below(position / kPageSize, a.max_pages);
-    return a.page_table[steps.seq * a.table_stride + position / kPageSize];
-  };
-  const auto slot_of = [&](int position, int page) {
-    if (position < 0) return -1;
-    const std::int64_t slot = std::int64_t{page} * kPageSize + position % kPageSize;
-    expect_below(slot, a.num_slots);
-    return static_cast<int>(slot);
-  };
-  // Every producer thread arrives, because every thread made its own copies visible.
-  const auto announce = [&](int i) {
-    fence_async_proxy();
-    mbarrier_arrive(full + i % kStages * 8);
-  };
-  int position = position_of(0), page = page_of(position), next = position_of(1);
-  for (int i = 0; i < steps.count; ++i) {
-    const int slot = slot_of(position, page);
-    position = next;
-    page = page_of(position);
-    next = position_of(i + 2);
-    if (i >= kStages) {
-      cp_async_wait<0>();
-      // Hazard: the copies of step i - 1 are complete, but wgmma reads them by the async proxy.
-      announce(i - 1);
-      // The stage is free when both consumers have released step i - kStages.
-      mbarrier_wait(empty + i % kStages * 8, (i / kStages - 1) % 2);
-    }
-    const std::uint32_t stage = stages + i % kStages * kStageBytes;
-#pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) {
-      // Not unrolled, because the consumers have the registers.
-      const int c = round * kWarp + lane, piece = c % kPieces;
-      const std::uint32_t tile = stage + piece / 8 * kTileBytes;
-#pragma unroll
-      for (int q = 0; q < kKeysOfWarp / kTogether; ++q) {
-        const int key = q * kTogether + c / kPieces;
-        // Keys without a slot become zeros, because 0 * NaN would be NaN.
-        const std::int64_t from = __shfl_sync(kAllLanes, slot, key);
-        cp_async_16(tile + swizzled(warp * kKeysOfWarp + key, piece % 8),
-                    a.plane + (from < 0 ? 0 : from * a.slot_stride + piece * 8), from >= 0);
-      }
-    }
-    cp_async_commit();
-    // The first step is announced as soon as it is complete, without waiting for the second.
-    if (i + 1 == kStages) {
-      cp_async_wait<1>();
-      announce(0);
-    }
-  }
-  cp_async_wait<0>();
-  if (steps.count > 0) announce(steps.count - 1);
 }
 
 // 2. Queries times the scale, as bfloat16 in swizzled tiles. Heads past the last one are zeros.
@@ -280,7 +181,8 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
 }
 
 // Grid: splits, tiles of heads, rows. Barriers of a stage: "full" has an arrival of every producer
-// thread, "empty" one of every consumer warp.
+// thread, "empty" one of every consumer warp. Rows: the form of the plane.
+template <class Rows>
 __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constant__ TilesArgs a) {
   extern __shared__ unsigned char shared_memory[];
   wait_for_earlier_kernels();
@@ -309,11 +211,11 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
   const int warpgroup = threadIdx.x / kGroupThreads;
   // The third warpgroup is the producer.
   if (warpgroup == 2) {
-    setmaxnreg_dec<kCopyRegisters>();
-    copy_steps(a, {seq, t, first_step, num_steps, length}, stages, full, empty);
+    setmaxnreg_dec<Rows::kCopyRegisters>();
+    copy_steps<Rows>(a, {seq, t, first_step, num_steps, length}, stages, full, empty);
     return;
   }
-  setmaxnreg_inc<kMmaRegisters>();
+  setmaxnreg_inc<Rows::kMmaRegisters>();
   load_queries(a, t, first_head, shared);
   fence_async_proxy();
   sync_consumers();
@@ -395,6 +297,12 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   to[3] = value.w * inverse;
 }
 
+// Rows of bfloat16 are copied by 16 bytes, codes by 4.
+bool is_aligned(const Tensor& plane) {
+  if (plane.dtype != DType::kF8E4M3) return rows_aligned(plane);
+  return reinterpret_cast<std::uintptr_t>(plane.data) % 4 == 0 && plane.stride[0] % 4 == 0;
+}
+
 }  // namespace
 
 bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
@@ -403,7 +311,7 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
   if (ctx.cuda == nullptr || !mla_is_fast({.latent = q_latent.dim(2),
                                            .rope = q_rope.dim(2),
                                            .plane = plane.dtype,
-                                           .aligned = rows_aligned(plane),
+                                           .aligned = is_aligned(plane),
                                            .deterministic = ctx.deterministic,
                                            .sm = ctx.cuda->info().sm}))
     return false;
@@ -423,7 +331,7 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                  .latent_head = q_latent.stride[1],
                  .rope_token = q_rope.stride[0],
                  .rope_head = q_rope.stride[1],
-                 .plane = static_cast<const Bf16*>(plane.data),
+                 .plane = plane.data,
                  .slot_stride = plane.stride[0],
                  .num_slots = plane.dim(0),
                  .out = out.ptr<float>(),
@@ -445,6 +353,8 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                  .partial_lse = nullptr};
   // Scratch: partial outputs first, then their log sums.
   args.partial_lse = args.partial + tokens * heads * splits * kMlaLatent;
+  const auto kernel =
+      plane.dtype == DType::kF8E4M3 ? tiles_kernel<CodeRows> : tiles_kernel<Bf16Rows>;
   constexpr std::int64_t kRowsAtOnce = 32768;  // a grid's third dimension has at most 65535
   for (std::int64_t first = 0; first < tokens; first += kRowsAtOnce) {
     const auto count = static_cast<unsigned>(std::min(kRowsAtOnce, tokens - first));
@@ -458,7 +368,7 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
       part.list += first * part.list_stride;
     else
       part.positions += first;
-    launch_dependent(ctx, "latent attention", tiles_kernel,
+    launch_dependent(ctx, "latent attention", kernel,
                      dim3(static_cast<unsigned>(splits), blocks_for(heads, kMlaHeadTile), count),
                      kThreads, kSharedBytes, part);
     if (splits > 1)
