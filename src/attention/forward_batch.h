@@ -25,7 +25,8 @@ struct GroupView {
   Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined if page_table
                            // is in host memory
   // [moves] int64, or undefined: what rows wrote to slots `branch_from` is written to `branch_to`
-  // too, before any row reads. So a row of a draft tree lies in the pages of all its branches.
+  // too, before any row reads. So a row of a draft tree lies in the pages of all its branches. Only
+  // with ForwardBatch::has_draft_rows. Padding moves a slot to itself.
   Tensor branch_from = {}, branch_to = {};
 };
 

@@ -110,13 +110,17 @@ class OpsBackend final : public AttentionBackend {
     planes.v.scales = args.v_scales;
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
-    const bool branches = group.branch_from.defined();
-    if (fb.query_rows.all() && !branches) {
-      const auto attend =
-          fb.has_draft_rows ? &ops::rotate_write_then_attend : &ops::rotate_write_and_attend;
-      attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k, planes.v,
-             args.k.dim(1), rows_of(fb, group), args.params, args.out,
-             args.rounded.defined() ? args.rounded : args.out);
+    if (fb.query_rows.all()) {
+      const Tensor& out = args.rounded.defined() ? args.rounded : args.out;
+      if (fb.has_draft_rows)
+        ops::rotate_write_then_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc,
+                                      planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
+                                      args.params, args.out, out, group.branch_from,
+                                      group.branch_to);
+      else
+        ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc,
+                                     planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
+                                     args.params, args.out, out);
       return;
     }
     const ops::HeadRotation& rotation = args.rotation;
@@ -128,7 +132,7 @@ class OpsBackend final : public AttentionBackend {
                                  rotation.eps, rotation.cos_sin, rotation.interleaved);
     ops::kv_write(ctx, k, group.out_cache_loc, planes.k);
     ops::kv_write(ctx, v, group.out_cache_loc, planes.v);
-    if (branches) write_branches(ctx, group, {planes.k, planes.v});
+    if (group.branch_from.defined()) write_branches(ctx, group, {planes.k, planes.v});
     if (fb.query_rows.none()) return;
     ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
                          args.params, args.out);

@@ -58,7 +58,7 @@ std::vector<OptionRow> speculative_option_rows() {
       {.name = "speculative-eagle-topk",
        .type = kInt,
        .group = kSpeculation,
-       .allowed = "1 to 32",
+       .allowed = "1 to 20",
        .help = "NEXTN, EAGLE, EAGLE3 and STANDALONE: so many drafts behind each token; 1 makes "
                "chains. Steps of trees have as many drafts as there are. On CPUs.",
        .set = set_int<&Options::speculative_eagle_topk, 1, kMaxTopk>,

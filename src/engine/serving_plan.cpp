@@ -175,8 +175,7 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
       "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars, "
       "NGRAM and SUFFIX; leave one out",
       name, options.dp_size);
-  const std::string no_trees =
-      out.has_trees() ? tree_refusal(config.recurrent.has_value(), on_cpu) : "";
+  const std::string no_trees = out.has_trees() ? tree_refusal(config.recurrent.has_value()) : "";
   checks.require(no_trees.empty(), "speculative-eagle-topk",
                  "--speculative-eagle-topk is {}, and {}", out.topk, no_trees);
   checks.require(!options.rope_by_length, option,
@@ -451,6 +450,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;
+  plan.runner.pads_draft_rows = on_cpu && options.drafts_as_rows;
   plan.runner.draft_topk = plan.speculation.topk;
   plan.runner.draft_steps = plan.speculation.steps;
   plan.runner.model.draft_layer = plan.speculation.method == DraftMethod::kNextn;

@@ -215,11 +215,10 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
   return out;
 }
 
-std::string tree_refusal(bool is_recurrent, bool on_cpu) {
+std::string tree_refusal(bool is_recurrent) {
   if (is_recurrent)
     return "the model has recurrent layers, whose states are kept behind the drafts of a chain; "
            "give 1";
-  if (!on_cpu) return "trees of drafts are computed on CPUs; give 1 on GPUs";
   return "";
 }
 

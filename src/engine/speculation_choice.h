@@ -17,7 +17,7 @@ inline constexpr int kMaxDraftTokens = 64;
 inline constexpr int kMaxNgram = 64;
 inline constexpr int kMaxSuffixDepth = 256;
 inline constexpr int kMaxSuffixAnswers = 1'000'000;
-inline constexpr int kMaxTopk = 32;  // drafts behind each token of a tree
+inline constexpr int kMaxTopk = 20;  // drafts behind each token of a tree: of ops::read_logprobs
 
 // The row of a method. Error{kBadInput}: unknown, or known and not served, with the reason.
 const DraftMethodRow& served_draft_method(std::string_view name);
@@ -30,6 +30,6 @@ SpeculationOptions read_speculative_config(std::string_view json);
 Result<SpeculationOptions> choose_speculation(const Options& options);
 
 // Why trees of drafts are not served, with what to change; empty: they are.
-std::string tree_refusal(bool is_recurrent, bool on_cpu);
+std::string tree_refusal(bool is_recurrent);
 
 }  // namespace sluice

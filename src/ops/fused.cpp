@@ -1,5 +1,7 @@
 #include "ops/fused.h"
 
+#include <array>
+
 #include "kernels/cuda/attention/fused_attention.h"
 #include "ops/activation.h"
 #include "ops/arguments.h"
@@ -232,14 +234,19 @@ void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, co
                               const HeadRotation& rotation, const Tensor& slots,
                               const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                               const PagedRows& rows, const AttentionParams& params,
-                              const Tensor& mixed, const Tensor& out) {
+                              const Tensor& mixed, const Tensor& out, const Tensor& from_slots,
+                              const Tensor& to_slots) {
   expect_rotate_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
                            mixed, out);
+  if (from_slots.defined()) {
+    expect(ctx, "rotate_write_then_attend from_slots", from_slots, {-1}, kSlot);
+    expect(ctx, "rotate_write_then_attend to_slots", to_slots, {from_slots.dim(0)}, kSlot);
+  }
   if (ctx.device.kind != DeviceKind::kCpu) {
     if constexpr (kHasCuda) {
       if (runs(ctx))
         cuda::rotate_write_then_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads,
-                                       rows, params, mixed, out);
+                                       rows, params, mixed, out, from_slots, to_slots);
     }
     return;
   }
@@ -248,6 +255,8 @@ void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, co
                           rotation.eps, rotation.cos_sin, rotation.interleaved);
   kv_write(ctx, k, slots, k_plane);
   kv_write(ctx, v, slots, v_plane);
+  if (from_slots.defined())
+    kv_move(ctx, std::array<KvPlane, 2>{k_plane, v_plane}, from_slots, to_slots);
   paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, mixed);
   if (out.data != mixed.data) convert(ctx, mixed, out);
 }

@@ -94,11 +94,13 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q,  // [T, h, d] f32
                              const Tensor& out);   // [T, h, dv] f32 or bf16
 
 // The same where a row may read keys that other rows write although each has a row of the page
-// table of its own (rows of drafts): all keys and values are written before a row attends.
+// table of its own (rows of drafts): all keys and values are written before a row attends. Where
+// `from_slots` [moves] int64 is defined, kv_move() to `to_slots` comes between them.
 void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                               const HeadRotation& rotation, const Tensor& slots,
                               const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                               const PagedRows& rows, const AttentionParams& params,
-                              const Tensor& mixed, const Tensor& out);
+                              const Tensor& mixed, const Tensor& out, const Tensor& from_slots = {},
+                              const Tensor& to_slots = {});
 
 }  // namespace sluice::ops

@@ -32,8 +32,8 @@ void kv_gather(Context& ctx,
                const Tensor& out);   // [R, n] f32, strided rows
 
 // plane[to[i]] = plane[from[i]] in every plane, bit for bit: page copies, forks, tree compaction.
-// `to` has no duplicates, and none of its slots occurs in `from` at another index. So the order of
-// the moves does not matter.
+// A slot may move to itself, as often as it is listed: nothing happens. Of the other moves `to` has
+// no duplicates, and none of its slots occurs in `from`. So the order of the moves does not matter.
 void kv_move(Context& ctx, std::span<const KvPlane> planes,  // [S, n_i] each, any dtype
              const Tensor& from_slots,                       // [R] int64
              const Tensor& to_slots);                        // [R] int64

@@ -43,7 +43,7 @@ bool has_neighbour(const Batch& batch, std::size_t row) {
 
 BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64_t tokens,
                                            std::int64_t seqs, std::int64_t logit_rows,
-                                           const Buffer* buffer) {
+                                           std::int64_t moves, const Buffer* buffer) {
   Cursor cursor(buffer);
   Layout step;
   step.number = cursor.take(DType::kI64, {1});
@@ -65,6 +65,9 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   }
   for (int g = 0; g < limits.num_groups; ++g)
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
+  for (int g = 0; moves > 0 && g < limits.num_groups; ++g)
+    for (auto* slots : {&step.branch_from, &step.branch_to})
+      slots->push_back(cursor.take(DType::kI64, {moves}));
   step.head_bytes = cursor.used();
   for (int g = 0; g < limits.num_groups; ++g)
     step.page_tables.push_back(cursor.take(DType::kI32, {seqs, limits.max_seq_pages}));
@@ -75,8 +78,9 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Stream* stream)
     : limits_(limits), device_(device), stream_(stream) {
   const bool on_cpu = device.kind == DeviceKind::kCpu;
+  const std::int64_t most = limits.max_seqs;
   const std::int64_t recorded_bytes =
-      lay_out(limits, limits.max_seqs, limits.max_seqs, limits.max_seqs, nullptr).bytes;
+      lay_out(limits, most, most, most, max_moves(most), nullptr).bytes;
   for (std::size_t i = 0; i < (on_cpu ? 1 : buffers_.size()); ++i)
     buffers_[i] = Buffer::staging(i < 2 ? bytes(limits) : recorded_bytes, device);
   if (!on_cpu) on_device_ = Buffer(bytes(limits), device);
@@ -85,8 +89,13 @@ BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Strea
 
 std::int64_t BatchBuffers::bytes(const BatchLimits& limits) {
   return lay_out(limits, limits.max_tokens, limits.max_seqs,
-                 std::max(limits.max_logit_rows, limits.max_seqs), nullptr)
+                 std::max(limits.max_logit_rows, limits.max_seqs),
+                 max_branch_moves(limits.max_seqs, limits.tree_rows), nullptr)
       .bytes;
+}
+
+std::int64_t BatchBuffers::max_moves(std::int64_t rows) const {
+  return max_branch_moves(rows, limits_.tree_rows);
 }
 
 Tensor BatchBuffers::twin(const Tensor& host) const {
@@ -113,12 +122,14 @@ std::size_t BatchBuffers::next_side() {
 }
 
 void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows,
-                             std::size_t side) {
+                             std::int64_t moves, std::size_t side) {
   check(tokens <= limits_.max_tokens && seqs <= limits_.max_seqs,
         "a step of {} tokens and {} sequences; the buffers hold {} and {}", tokens, seqs,
         limits_.max_tokens, limits_.max_seqs);
+  check(moves <= max_moves(limits_.max_seqs), "{} moves of branches; the buffers hold {}", moves,
+        max_moves(limits_.max_seqs));
   side_ = side;
-  host_ = lay_out(limits_, tokens, seqs, logit_rows, &buffers_[side]);
+  host_ = lay_out(limits_, tokens, seqs, logit_rows, moves, &buffers_[side]);
   view_.num_tokens = tokens;
   view_.num_seqs = seqs;
   view_.input_ids = twin(host_.input_ids);
@@ -132,6 +143,8 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_
     view_.groups[g].host_page_table = host_.page_tables[g];
     view_.groups[g].page_table = twin(host_.page_tables[g]);
     view_.groups[g].out_cache_loc = twin(host_.out_cache_locs[g]);
+    view_.groups[g].branch_from = moves > 0 ? twin(host_.branch_from[g]) : Tensor{};
+    view_.groups[g].branch_to = moves > 0 ? twin(host_.branch_to[g]) : Tensor{};
   }
   const auto count = static_cast<std::size_t>(seqs);
   view_.host_seq_lens = {host_.seq_lens.ptr<std::int32_t>(), count};
@@ -165,7 +178,10 @@ void BatchBuffers::put_states(const Batch& batch) {
     for (std::int32_t k = 0; k <= drafts; ++k, ++seqs) {
       starts[seqs] = row;
       prefixes[seqs] = item.first + k;
-      slots[seqs] = batch.state_slots.at(k > 0 ? next_draft++ : i);
+      const std::size_t place = k > 0 ? next_draft++ : i;
+      check(place < batch.state_slots.size(), "{} states for {} sequences and their drafts",
+            batch.state_slots.size(), num_items);
+      slots[seqs] = batch.state_slots[place];
       sources[seqs] = slots[k > 0 || continues ? seqs - 1 : seqs];
       row += item.decode ? 1 : item.count;
     }
@@ -249,27 +265,31 @@ void BatchBuffers::set_logit_views(std::int64_t count) {
   sampling_.logit_edits = twin(host_.logit_edits.rows(0, count));
 }
 
-void BatchBuffers::set_moves(const BranchMoves& moves) {
-  check(device_.kind == DeviceKind::kCpu, "draft trees are computed on a CPU");
-  moves_ = moves;
-  for (std::size_t g = 0; g < view_.groups.size(); ++g) {
-    const auto view_of = [](std::vector<std::int64_t>& slots) {
-      return Tensor::dense(slots.data(), DType::kI64, {static_cast<std::int64_t>(slots.size())});
+// Behind the moves, null for none, spare slots move to themselves.
+void BatchBuffers::set_moves(const BranchMoves* moves, std::span<const std::int32_t> spare_pages) {
+  for (std::size_t g = 0; g < host_.branch_from.size(); ++g) {
+    const auto put = [&](const std::vector<std::int64_t>* slots, const Tensor& place) {
+      const auto count = static_cast<std::size_t>(place.dim(0));
+      const std::size_t given = slots ? slots->size() : 0;
+      check(given <= count && (given == count || g < spare_pages.size()),
+            "{} moves of branches; the step holds {}", given, count);
+      auto* const out = place.ptr<std::int64_t>();
+      if (given > 0) std::ranges::copy(*slots, out);
+      if (given < count)
+        std::fill(out + given, out + count, std::int64_t{spare_pages[g]} * kPageSize);
     };
-    if (moves_.from[g].empty()) continue;
-    view_.groups[g].branch_from = view_of(moves_.from[g]);
-    view_.groups[g].branch_to = view_of(moves_.to[g]);
+    put(moves ? &moves->from[g] : nullptr, host_.branch_from[g]);
+    put(moves ? &moves->to[g] : nullptr, host_.branch_to[g]);
   }
 }
 
 const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info,
                                        const BranchMoves* moves) {
   set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()),
-            limits_.max_logit_rows, next_side());
+            limits_.max_logit_rows, moves ? std::ssize(moves->from.front()) : 0, next_side());
   view_.mode = batch.mode;
   view_.has_draft_rows = has_draft_rows(batch) || moves != nullptr;
-  for (GroupView& group : view_.groups) group.branch_from = group.branch_to = {};
-  if (moves != nullptr) set_moves(*moves);
+  set_moves(moves, {});
   view_.num_extend_seqs =
       std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;
@@ -285,18 +305,21 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info,
 const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo& info,
                                               std::int64_t num_seqs,
                                               std::span<const std::int32_t> spare_pages,
-                                              std::int64_t context_length, bool recorded) {
+                                              std::int64_t context_length, bool recorded,
+                                              const BranchMoves* moves) {
   const auto real = static_cast<std::int64_t>(batch.items.size());
   check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) &&
             real <= num_seqs && num_seqs <= limits_.max_logit_rows &&
             spare_pages.size() == view_.groups.size() + limits_.has_states,
         "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}",
         real, batch.num_tokens(), batch.logit_rows.size(), num_seqs);
-  set_views(num_seqs, num_seqs, num_seqs,
+  check(moves == nullptr || has_draft_rows(batch), "moves of branches in a step without drafts");
+  set_views(num_seqs, num_seqs, num_seqs, has_draft_rows(batch) ? max_moves(num_seqs) : 0,
             recorded ? 2 + static_cast<std::size_t>(num_replayed_ % 2) : next_side());
   *host_.number.ptr<std::int64_t>() = num_replayed_;
   view_.mode = batch.mode;
   view_.has_draft_rows = has_draft_rows(batch);
+  set_moves(moves, spare_pages);
   view_.num_extend_seqs = 0;
   fill_rows(batch, info);
   put_logit_rows(batch, 0, real, info);
@@ -359,7 +382,7 @@ const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_
 const ForwardBatch& BatchBuffers::fill_largest(bool decode, std::int64_t context_length) {
   const std::int64_t seqs = limits_.max_seqs;
   const std::int64_t tokens = decode ? seqs : limits_.max_tokens;
-  set_views(tokens, seqs, limits_.max_logit_rows, next_side());
+  set_views(tokens, seqs, limits_.max_logit_rows, 0, next_side());
   view_.mode = decode ? ForwardMode::kDecode : ForwardMode::kMixed;
   view_.num_extend_seqs = decode ? 0 : 1;
   const auto length = static_cast<std::int32_t>(context_length);

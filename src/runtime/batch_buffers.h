@@ -27,6 +27,7 @@ struct BatchLimits {
   int num_groups = 1;               // of pages
   bool has_states = false;          // sequences have a state in recurrent layers
   bool draft_rows = false;          // steps of kTargetVerify come as rows (runtime/row_batch.h)
+  std::int64_t tree_rows = 0;       // of a tree of drafts; 0: there are no trees
 };
 
 class BatchBuffers {
@@ -40,19 +41,21 @@ class BatchBuffers {
   void share(const DpGroups& groups) { view_.dp = &groups; }
 
   // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see
-  // set_logit_rows. `moves`: rows of trees, which then read keys that other rows of the step write;
-  // on a CPU.
+  // set_logit_rows. `moves`: rows of trees, which then read keys that other rows of the step write.
   const ForwardBatch& fill(const Batch& batch, const RowInfo& info,
                            const BranchMoves* moves = nullptr);
   // A step of kDecode or kTargetVerify with `num_seqs` rows whose first rows are the batch. There
   // each item has its one row and its row of logits. The others compute token 0 at position 0 in
   // the spare page of each group (the last of `spare_pages` is a state where there are states,
   // which all of them begin anew and overwrite); nobody reads what comes out. Lengths that only
-  // plans look at are the largest: the views depend on num_seqs alone. `recorded`: the step is a
-  // graph's, whose first kernel loads step_inputs(); replayed() when it was launched.
+  // plans look at are the largest: the views depend on num_seqs alone. Where drafts may be trees,
+  // rows of drafts have max_branch_moves() moves: `moves`, and others that move nothing.
+  // `recorded`: the step is a graph's, whose first kernel loads step_inputs(); replayed() when it
+  // was launched.
   const ForwardBatch& fill_padded(const Batch& batch, const RowInfo& info, std::int64_t num_seqs,
                                   std::span<const std::int32_t> spare_pages,
-                                  std::int64_t context_length, bool recorded = false);
+                                  std::int64_t context_length, bool recorded = false,
+                                  const BranchMoves* moves = nullptr);
   // How the device gets a padded step's inputs: of the last fill_padded(), and of every one of its
   // size.
   ops::StepInputs step_inputs(const Tensor& counter, const Tensor& slot_tokens) const;
@@ -78,12 +81,12 @@ class BatchBuffers {
         logit_slots, sample_rows, logit_edits;
     // Rows by state: of recurrent layers. The number of sequences is that of fill().
     Tensor state_starts, state_prefixes, state_slots, state_sources;
-    std::vector<Tensor> page_tables, out_cache_locs;  // by group
-    std::int64_t head_bytes = 0;                      // of what comes before the page tables
+    std::vector<Tensor> page_tables, out_cache_locs, branch_from, branch_to;  // by group
+    std::int64_t head_bytes = 0;  // of what comes before the page tables
     std::int64_t bytes = 0;
   };
   static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs,
-                        std::int64_t logit_rows, const Buffer* buffer);
+                        std::int64_t logit_rows, std::int64_t moves, const Buffer* buffer);
   bool has_draft_rows(const Batch& batch) const {
     return limits_.draft_rows && batch.mode == ForwardMode::kTargetVerify;
   }
@@ -92,9 +95,11 @@ class BatchBuffers {
   void set_state_views(std::int64_t seqs, bool has_drafts);
   void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
                       const RowInfo& info);
-  void set_moves(const BranchMoves& moves);
+  std::int64_t max_moves(std::int64_t rows) const;
+  void set_moves(const BranchMoves* moves, std::span<const std::int32_t> spare_pages);
   void set_logit_views(std::int64_t count);
-  void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, std::size_t side);
+  void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows,
+                 std::int64_t moves, std::size_t side);
   std::size_t next_side();
   // What the device reads in place of `host`.
   Tensor twin(const Tensor& host) const;
@@ -112,7 +117,6 @@ class BatchBuffers {
   Layout host_;                    // of the current step, in buffers_[side_]
   Buffer on_device_;               // of equal size; empty on the CPU
   ForwardBatch view_;
-  BranchMoves moves_;  // of view_
   SamplingTensors sampling_;
 };
 

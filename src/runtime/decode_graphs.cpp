@@ -34,6 +34,12 @@ std::vector<std::int64_t> draft_graph_sizes(std::int64_t largest) {
   return sizes;
 }
 
+std::int64_t padded_draft_rows(std::int64_t rows, std::int64_t largest) {
+  const std::vector<std::int64_t> sizes = draft_graph_sizes(largest);
+  const auto found = std::ranges::lower_bound(sizes, rows);
+  return found == sizes.end() ? 0 : *found;
+}
+
 DecodeGraphs::DecodeGraphs(const GraphOptions& options, const MaxRows& max_rows,
                            const Stream& stream, Prepare prepare, Run run)
     : options_(options), stream_(stream), prepare_(std::move(prepare)), run_(std::move(run)) {

@@ -28,6 +28,8 @@ std::vector<std::int64_t> graph_sizes(std::int64_t largest);
 
 // The same for rows of drafts: 2 to 8, 12, 16, 24, 32, ...
 std::vector<std::int64_t> draft_graph_sizes(std::int64_t largest);
+// The one that so many rows are padded to; 0: they are more.
+std::int64_t padded_draft_rows(std::int64_t rows, std::int64_t largest);
 
 // What a step does beside plain decoding.
 struct GraphKind {

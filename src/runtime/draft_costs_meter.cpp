@@ -24,13 +24,15 @@ constexpr double kBudget_s = 0.8;  // behind it, only what must be known is meas
 
 class Meter {
  public:
-  // `num_pages`: there are so many in each group. `topk`: of the draft's trees.
-  Meter(ModelRunner& runner, int max_sequences, std::int64_t num_pages, int topk)
+  // `num_pages`: there are so many in each group. `topk`, `max_own_rows`: of the draft's trees, and
+  // of a sequence.
+  Meter(ModelRunner& runner, int max_sequences, std::int64_t num_pages, int topk, int max_own_rows)
       : runner_(runner),
         on_cpu_(runner.context().device.kind == DeviceKind::kCpu),
         max_sequences_(max_sequences),
         num_pages_(num_pages),
-        topk_(topk) {
+        topk_(topk),
+        max_own_rows_(max_own_rows) {
     Batch batch = plain(max_sequences);
     for (std::int32_t i = 0; i < max_sequences; ++i) {
       SlotInit& init = batch.slot_inits.emplace_back();
@@ -67,8 +69,8 @@ class Meter {
   // A step of so many rows of as few sequences as hold them, each within a page.
   Batch check(int rows) const {
     Batch batch = empty(ForwardMode::kTargetVerify);
-    for (int left = rows, i = 0; left > 0; left -= kPageSize, ++i) {
-      const int count = std::min<int>(left, kPageSize);
+    for (int left = rows, i = 0; left > 0; left -= max_own_rows_, ++i) {
+      const int count = std::min(left, max_own_rows_);
       add(batch, i, count);
       if (topk_ > 1 && count > 2) add_tree(batch, i, count);
     }
@@ -180,7 +182,7 @@ class Meter {
   const bool on_cpu_;
   const int max_sequences_;
   const std::int64_t num_pages_;
-  const int topk_;
+  const int topk_, max_own_rows_;
   const Clock::time_point start_ = Clock::now();
   std::vector<Step> steps_;
 };
@@ -209,15 +211,17 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
   for (const std::int64_t count : runner.memory_plan().pages) pages = std::min(pages, count);
   const int sequences = static_cast<int>(std::min<std::int64_t>(
       pages, on_cpu ? std::min(limits.max_sequences, kMaxSequencesOnCpu) : limits.max_sequences));
+  const bool has_trees = limits.topk > 1;
+  // Of a sequence: a page, or a tree.
+  const int max_own_rows = has_trees ? limits.max_drafts + 1 : static_cast<int>(kPageSize);
   const int rows = static_cast<int>(
-      std::min<std::int64_t>(sequences * std::int64_t{kPageSize},
+      std::min<std::int64_t>(sequences * std::int64_t{max_own_rows},
                              std::min(limits.max_rows, on_cpu ? kMaxRowsOnCpu : kMaxRows)));
   DraftCosts costs;
   if (sequences < 1 || rows < 2) return costs;
-  const bool has_trees = limits.topk > 1;
   // Of a chain.
   const int drafts = has_trees ? std::min(limits.max_drafts, limits.levels) : limits.max_drafts;
-  Meter meter(runner, sequences, pages, limits.topk);
+  Meter meter(runner, sequences, pages, limits.topk, max_own_rows);
   Line plain, checks, one_draft, all_drafts, all_levels;
   const auto add_plain = [&](int n) { plain.emplace(n, meter.measure(meter.plain(n))); };
   const auto add_check = [&](int n) { checks.emplace(n, meter.measure(meter.check(n))); };

@@ -51,7 +51,7 @@ bool has_page(const Batch& batch, std::int32_t item, std::int32_t position) {
 // Parts of one buffer, or their size.
 struct DraftRunner::Layout {
   Tensor target, first_states, next_states[2], left_out_states, from_rows, last_seen, greedy,
-      places, tokens, chosen, target_tokens, known;
+      places, tokens, chosen, target_tokens, known, wanted_best, best_tokens;
   std::int64_t bytes = 0;
 
   Layout(const DraftLimits& limits, const DraftShape& shape, std::size_t num_target_tokens,
@@ -79,6 +79,10 @@ struct DraftRunner::Layout {
     places = take(DType::kI32, {in_pass});
     tokens = take(DType::kI32, {limits.passes(), rows});
     chosen = take(DType::kI32, {rows});
+    if (limits.has_trees()) {
+      wanted_best = take(DType::kU8, {rows, sizeof(ops::LogitEdits)});
+      best_tokens = take(DType::kU8, {rows, sizeof(ops::SampledRow)});
+    }
     if (num_target_tokens == 0) return;
     target_tokens = take(DType::kI32, {static_cast<std::int64_t>(num_target_tokens), 1});
     known = take(DType::kI32, {rows, 1});
@@ -113,11 +117,10 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   check(limits.max_drafts > 0 && logits.numel() >= fewest * shape_.vocab_size,
         "{} drafts; logits of {} elements for {} sequences and {} tokens", limits.max_drafts,
         logits.numel(), rows, shape_.vocab_size);
-  check(!limits.has_trees() || ctx.device.kind == DeviceKind::kCpu,
-        "draft trees are computed on a CPU");
   require(limits.topk <= shape_.vocab_size,
           "--speculative-eagle-topk is {}, and the draft has {} tokens; give at most as many",
           limits.topk, shape_.vocab_size);
+  check(limits.topk <= ops::kMaxTopLogprobs, "{} drafts behind each token", limits.topk);
   for (int depth = 0; depth < num_buffers(limits, shape_); ++depth)
     buffers_.push_back(
         std::make_unique<BatchBuffers>(pass_limits(limits, shape_, depth), ctx.device, &stream));
@@ -135,12 +138,22 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   chosen_ = at.chosen;
   target_tokens_ = at.target_tokens;
   known_ = at.known;
+  wanted_best_ = at.wanted_best;
+  best_tokens_ = at.best_tokens;
   logits_ = logits;
   logits_.rank = 2;
   logits_.shape = {std::min(in_pass, logits.numel() / shape_.vocab_size), shape_.vocab_size, 0, 0};
   logits_.stride = {shape_.vocab_size, 1, 0, 0};
   if (ctx.device.kind != DeviceKind::kCpu)
     host_tokens_ = Buffer::staging(4 * limits.passes() * rows, ctx.device);
+  if (limits.has_trees()) {
+    if (ctx.device.kind != DeviceKind::kCpu)
+      host_best_ = Buffer::staging(best_tokens_.bytes(), ctx.device);
+    HostImage wanted(wanted_best_);
+    std::fill_n(ops::as_logit_edits(wanted.tensor()), rows,
+                ops::LogitEdits{.num_top_logprobs = limits.topk});
+    wanted.put();
+  }
 
   HostImage greedy(greedy_), places(places_);
   std::fill_n(ops::as_sample_rows(greedy.tensor()), in_pass, ops::SampleRow{.temperature = 0});

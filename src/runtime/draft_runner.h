@@ -10,7 +10,8 @@
 // state. The slots of drafts are computed again once their tokens are known.
 //
 // The slots lie in the pages of the step's items. Where an item has no page for a slot, its drafts
-// end. All depths are given to the stream before the host waits for their tokens. One thread.
+// end. All depths are given to the stream before the host waits for their tokens; of trees it waits
+// for those of each depth. One thread.
 //
 // A draft of blocks (DraftShape::block_size) takes two passes: one fills the slots, one has all
 // drafts. The rows of its block lie behind the filled slots, and are written over later.
@@ -102,6 +103,7 @@ class DraftRunner {
   // The step as it is behind its right rows: their pages are the item's own, and the others are
   // branches.
   const Batch& behind_right_rows(const Batch& batch, const BatchResult& result);
+  std::span<const ops::SampledRow> best_tokens(std::int64_t num_rows);
   void grow_trees(const Batch& batch, int max_drafts, BatchResult& result);
   void build_level(const Batch& batch);
   // Leaves the slots of `pass_` for later.
@@ -127,7 +129,7 @@ class DraftRunner {
   DraftBacklog backlog_;
   // By depth, and the last for slots that were left out before.
   std::vector<std::unique_ptr<BatchBuffers>> buffers_;
-  Buffer memory_, host_tokens_;
+  Buffer memory_, host_tokens_, host_best_;
   Tensor target_;           // [tokens, target_width] f32; undefined without states
   Tensor first_states_;     // [tokens, hidden] f32: of the first pass
   Tensor next_states_[2];   // [rows of a pass, hidden] f32: of the others in turn
@@ -140,6 +142,8 @@ class DraftRunner {
   Tensor chosen_;           // [sequences] int32: the last ones, 0 where there is none
   Tensor target_tokens_;    // [vocab, 1] int32, or undefined
   Tensor known_;            // [sequences, 1] int32: the last ones as the target knows them
+  // Of trees, [rows of a pass, ...]: how many tokens of each row are read, and which they are.
+  Tensor wanted_best_, best_tokens_;
   const DraftPlanes planes_;
   DraftTrees trees_;
   Batch seen_;                                         // behind_right_rows()

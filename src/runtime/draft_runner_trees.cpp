@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "batch/draft_paths.h"
+#include "ops/logit_edits.h"
 #include "runtime/draft_runner.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 
@@ -42,11 +44,24 @@ void DraftRunner::build_level(const Batch& batch) {
   pass_.mode = ForwardMode::kDecode;
 }
 
+// The most likely tokens of each row of the last run's logits.
+std::span<const ops::SampledRow> DraftRunner::best_tokens(std::int64_t num_rows) {
+  Tensor best = best_tokens_.rows(0, num_rows);
+  ops::read_logprobs(ctx_, logits_.rows(0, num_rows), wanted_best_.rows(0, num_rows), best);
+  if (ctx_.device.kind != DeviceKind::kCpu) {
+    const Tensor host = host_best_.tensor(DType::kU8, {num_rows, best.dim(1)});
+    copy(stream_, best, host);
+    stream_.synchronize();
+    best = host;
+  }
+  return {ops::as_sampled_rows(best), static_cast<std::size_t>(num_rows)};
+}
+
 // Behind the first run.
 void DraftRunner::grow_trees(const Batch& batch, int max_drafts, BatchResult& result) {
   trees_.begin();
   for (const Row& row : rows_) trees_.add(batch, row.item, row.position, row.state);
-  trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(rows_.size())));
+  trees_.take_level(best_tokens(std::ssize(rows_)));
   Tensor last = first_states_;
   const int levels = std::min(limits_.steps, max_drafts);
   for (int depth = 1; depth < levels && trees_.next(batch, limits_.rows()); ++depth) {
@@ -54,7 +69,7 @@ void DraftRunner::grow_trees(const Batch& batch, int max_drafts, BatchResult& re
     build_level(batch);
     run_pass(depth, last, false);
     last = next_states_[depth % 2];
-    trees_.take_logits(ctx_, logits_.rows(0, static_cast<std::int64_t>(from_.size())));
+    trees_.take_level(best_tokens(std::ssize(from_)));
   }
   trees_.put(max_drafts, batch.items.size(), result);
 }

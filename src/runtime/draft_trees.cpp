@@ -2,44 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
+#include "attention/slot_moves.h"
 #include "base/error.h"
-#include "base/thread_pool.h"
-#include "ops/kv.h"
 
 namespace sluice {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr auto kPage = static_cast<std::int32_t>(kPageSize);
-
-// The most likely tokens of a row, ties to the smaller one, and their probabilities among all of
-// the row; no numbers where the row holds NaN or +infinity.
-void take_best(std::span<const float> logits, std::span<float> probabilities,
-               std::span<std::int32_t> tokens) {
-  std::size_t found = 0;
-  bool is_finite = true;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    is_finite = is_finite && logits[i] < kInfinity;
-    std::size_t place = found;
-    while (place > 0 && logits[static_cast<std::size_t>(tokens[place - 1])] < logits[i]) --place;
-    if (place == tokens.size()) continue;
-    found = std::min(found + 1, tokens.size());
-    std::copy_backward(tokens.begin() + static_cast<std::ptrdiff_t>(place),
-                       tokens.begin() + static_cast<std::ptrdiff_t>(found) - 1,
-                       tokens.begin() + static_cast<std::ptrdiff_t>(found));
-    tokens[place] = static_cast<std::int32_t>(i);
-  }
-  const float best = logits[static_cast<std::size_t>(tokens[0])];
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(x - best);
-  for (std::size_t k = 0; k < tokens.size(); ++k) {
-    const float x = logits[static_cast<std::size_t>(tokens[k])];
-    probabilities[k] = is_finite ? static_cast<float>(std::exp(double{x} - best) / sum) : NAN;
-  }
-}
 
 }  // namespace
 
@@ -94,25 +65,23 @@ int DraftTrees::width_of(const Batch& batch, std::int32_t item) const {
   return std::min(topk_, 1 + count);
 }
 
-void DraftTrees::take_logits(const Context& ctx, const Tensor& logits) {
+void DraftTrees::take_level(std::span<const ops::SampledRow> best) {
   if (entries_.empty()) {  // the first level
     tree_of_row_.resize(trees_.size());
     for (std::size_t i = 0; i < trees_.size(); ++i) tree_of_row_[i] = i;
   }
-  const auto rows = static_cast<std::int64_t>(tree_of_row_.size());
-  check(logits.dim(0) == rows, "{} rows of logits for {} nodes of drafts", logits.dim(0), rows);
-  if (ctx.dry_run) return;
-  const auto k = static_cast<std::size_t>(topk_), vocab = static_cast<std::size_t>(logits.dim(1));
-  std::vector<float> probabilities(tree_of_row_.size() * k);
+  check(best.size() == tree_of_row_.size(), "{} rows for {} nodes of drafts", best.size(),
+        tree_of_row_.size());
+  const auto k = static_cast<std::size_t>(topk_);
+  std::vector<float> probabilities(k * best.size(), NAN);
   std::vector<std::int32_t> tokens(probabilities.size());
-  ctx.pool->parallel_for(rows, [&](std::int64_t begin, std::int64_t end) {
-    for (auto row = static_cast<std::size_t>(begin); std::cmp_less(row, end); ++row)
-      take_best({logits.ptr<float>() + row * vocab, vocab},
-                std::span(probabilities).subspan(row * k, k),
-                std::span(tokens).subspan(row * k, k));
-  });
-  if (!target_tokens_.empty())
-    for (std::int32_t& token : tokens) token = target_tokens_[static_cast<std::size_t>(token)];
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const ops::SampledRow& row = best[i / k];
+    if (std::cmp_less(row.num_top, k)) continue;
+    const auto& [token, logprob] = row.top[i % k];
+    probabilities[i] = std::min(1.0f, std::exp(logprob));
+    tokens[i] = target_tokens_.empty() ? token : target_tokens_[static_cast<std::size_t>(token)];
+  }
   for (std::size_t row = 0; row < tree_of_row_.size();) {
     const std::size_t number = tree_of_row_[row];
     std::size_t end = row + 1;
@@ -223,13 +192,8 @@ bool DraftTrees::next(const Batch& batch, std::int64_t max_rows) {
 }
 
 void DraftTrees::copy_rows(Context& ctx, const DraftPlanes& planes) const {
-  const auto slots = [](const std::vector<std::int64_t>& all) {
-    return Tensor::dense(const_cast<std::int64_t*>(all.data()), DType::kI64,
-                         {static_cast<std::int64_t>(all.size())});
-  };
   for (std::size_t g = 0; g < planes.size(); ++g)
-    if (!planes[g].empty() && !moves_.from[g].empty())
-      ops::kv_move(ctx, planes[g], slots(moves_.from[g]), slots(moves_.to[g]));
+    move_slots(ctx, planes[g], moves_.from[g], moves_.to[g]);
 }
 
 void DraftTrees::take_pages(const Batch& batch, const Entry& entry, std::span<PageRows> groups) {

@@ -1,12 +1,13 @@
 // Trees of drafts while a draft grows them, a level at a time: which candidates are the frontier,
-// and in which branch of the item's pages each of them is computed. Host code: on a CPU.
+// and in which branch of the item's pages each of them is computed. Host code: each level waits for
+// the best tokens of its rows.
 //
 //   DraftTrees trees(topk, target_tokens);
 //   trees.begin();  trees.add(batch, item, last_slot, row_of_its_state);
-//   trees.take_logits(ctx, logits);                  // a row for each tree
+//   trees.take_level(best);                          // a row for each tree
 //   while (trees.next(batch, max_rows)) {            // copy_rows(), then a row for each entry
 //     ... the draft's run ...
-//     trees.take_logits(ctx, logits);                // a row for each of entries()
+//     trees.take_level(best);                        // a row for each of entries()
 //   }
 //   trees.put(max_drafts, num_items, result);
 //
@@ -22,10 +23,10 @@
 #include "attention/kv_pool.h"
 #include "batch/batch.h"
 #include "batch/step_result.h"
+#include "kernels/types/sampling_rows.h"
 #include "runtime/row_batch.h"
 #include "speculative/draft_tree.h"
 #include "tensor/context.h"
-#include "tensor/tensor.h"
 
 namespace sluice {
 
@@ -63,8 +64,9 @@ class DraftTrees {
     entries_.clear();
   }
   void add(const Batch& batch, std::int32_t item, std::int32_t last_slot, std::int32_t state);
-  // Trees whose rows are not finite end.
-  void take_logits(const Context& ctx, const Tensor& logits);
+  // `best`: of each row the most likely tokens, as many as there are drafts behind a token
+  // (ops::read_logprobs). Trees whose rows are not finite end.
+  void take_level(std::span<const ops::SampledRow> best);
   // The next level's rows, at most `max_rows`; false: there are none. Trees without pages end.
   bool next(const Batch& batch, std::int64_t max_rows);
   std::span<const Entry> entries() const { return entries_; }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "attention/slot_moves.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "layers/rope.h"
 #include "ops/graph_io.h"
-#include "ops/kv.h"
 #include "runtime/agreement.h"
 #include "tensor/copy.h"
 #include "tensor/device.h"
@@ -113,7 +113,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       .max_logit_rows = logit_rows_at_once(options, config),
       .num_groups = static_cast<int>(num_page_groups(groups_)),
       .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size()),
-      .draft_rows = options.limits.max_draft_rows > 0};
+      .draft_rows = options.limits.max_draft_rows > 0,
+      .tree_rows = options.draft_topk > 1 ? options.max_drafts + 1 : 0};
   if (!model_->expert_layers.empty() && model_->expert_layers.front().moves)
     expert_mover_ = std::make_unique<ExpertMover>(
         model_->expert_layers,
@@ -153,7 +154,8 @@ void ModelRunner::init_memory_pool() {
       .vocab_size = config_.vocab_size,
       .max_rows = limits_.max_logit_rows,
       .steps_in_flight = options_.limits.steps_in_flight,
-      .chooses_drafts = limits_.draft_rows && options_.draft_topk == 1,
+      .chooses_drafts =
+          limits_.draft_rows && (options_.draft_topk == 1 || options_.pads_draft_rows),
       .pretended = options_.synthetic_acceptance,
       .device = ctx_.device};
   MemoryRequest request;
@@ -206,7 +208,7 @@ void ModelRunner::init_memory_pool() {
     target_states_ = activations_.tensor(DType::kF32, {limits_.max_tokens, states_width},
                                          hidden_bytes + topk_bytes + logits_bytes);
   std::vector<std::int64_t> pages = plan_.pages;
-  if (device.kind != DeviceKind::kCpu)
+  if (device.kind != DeviceKind::kCpu || options_.pads_draft_rows)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
   kv_pool_ = std::make_unique<KVPool>(groups_, pages, device, rank_->pool().placement());
   sampler_ = std::make_unique<Sampler>(sampler_limits, stream_);
@@ -310,18 +312,8 @@ void ModelRunner::copy_pages(const Batch& batch) {
         to.push_back(std::int64_t{copy.to} * rows_per_page + i);
       }
     }
-    const std::vector<ops::KvPlane> planes = kv_pool_->planes(g);
-    if (planes.empty()) continue;  // no layer of this stage is in the group
-    // As many at a time as their slots find room beside each other.
-    const std::size_t most = std::max<std::int64_t>(1, arena_->capacity_bytes() / 32);
-    for (std::size_t begin = 0; begin < from.size(); begin += most) {
-      Arena::Scope scope(*arena_);
-      const auto rows = static_cast<std::int64_t>(std::min(most, from.size() - begin));
-      const auto slots = [&](std::vector<std::int64_t>& all) {
-        return to_device(ctx_, Tensor::dense(all.data() + begin, DType::kI64, {rows}));
-      };
-      ops::kv_move(ctx_, planes, slots(from), slots(to));
-    }
+    // A stage may have no layer in the group, and then no planes.
+    move_slots(ctx_, kv_pool_->planes(g), from, to);
   }
 }
 
@@ -396,10 +388,11 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
 }
 
 Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
-                            std::span<const ExpertMove> moves) {
+                            std::span<const ExpertMove> expert_moves) {
   make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
-  check(moves.empty() || expert_mover_, "a step moves experts of a model whose experts stay");
-  if (expert_mover_) expert_mover_->run(moves);
+  check(expert_moves.empty() || expert_mover_,
+        "a step moves experts of a model whose experts stay");
+  if (expert_mover_) expert_mover_->run(expert_moves);
   StreamEvent& passed = passed_[turn_];
   if (!is_last_stage()) passed.wait();  // the step before the last one has left the buffers
   set_rows_of_groups(batch, groups);
@@ -418,7 +411,7 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   const Batch& rows = has_drafts || branches ? row_batch_.of(batch, !has_drafts)
                       : is_padding           ? padding_
                                              : batch;
-  const BranchMoves* const stores = branches ? row_batch_.moves() : nullptr;
+  const BranchMoves* const moves = branches ? row_batch_.moves() : nullptr;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.model.numerics.deterministic;
   const std::int64_t size = ordinary ? graph_size(rows, groups) : 0;
@@ -427,7 +420,7 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
     const GraphKind kind{.has_edits = has_edits, .has_drafts = has_drafts};
     graphs_->ensure(size, kind);
     attention_->plan(ctx_, buffers_->fill_padded(rows, info, size, spare_pages_,
-                                                 options_.model.context_length, true));
+                                                 options_.model.context_length, true, moves));
     pending.filled = std::chrono::steady_clock::now();
     receive_rows(batch.num_tokens());
     graphs_->launch(size, kind);
@@ -435,9 +428,15 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
     set_replayed(pending.sampling);
     if (!is_last_stage()) sampler_->skip_replay();
   } else {
-    const ForwardBatch& fb = is_padding ? buffers_->fill_padded(rows, info, 1, spare_pages_,
-                                                                options_.model.context_length)
-                                        : buffers_->fill(rows, info, stores);
+    const std::int64_t padded =
+        is_padding ? 1
+        : has_drafts && options_.pads_draft_rows && rows.items.size() == rows.logit_rows.size()
+            ? padded_draft_rows(std::ssize(rows.items), options_.limits.max_draft_rows)
+            : 0;
+    const ForwardBatch& fb =
+        padded > 0 ? buffers_->fill_padded(rows, info, padded, spare_pages_,
+                                           options_.model.context_length, false, moves)
+                   : buffers_->fill(rows, info, moves);
     // Of several ranks an idle one makes the collectives of the others.
     if (fb.num_tokens > 0 || takes_part()) {
       attention_->plan(ctx_, fb);

@@ -77,10 +77,10 @@ class ModelRunner {
               const RankLinks& links = {});
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed. `groups`: those of all
-  // groups of data-parallel attention (Step::dp); empty: all have batches like this one. `moves`:
-  // Step::expert_moves, which come before the forward.
+  // groups of data-parallel attention (Step::dp); empty: all have batches like this one.
+  // `expert_moves`: Step::expert_moves, which come before the forward.
   Pending launch(const Batch& batch, std::span<const Batch> groups = {},
-                 std::span<const ExpertMove> moves = {});
+                 std::span<const ExpertMove> expert_moves = {});
   // Reads the logits: tokens and log-probabilities. `inputs` are what came since the launch.
   void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);

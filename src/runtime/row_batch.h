@@ -1,6 +1,6 @@
 // A step of decode rows and drafts, laid out as decode rows alone: each row is an item with the
 // pages of its sequence. So a GPU's kernels and graphs of decode steps compute it. A row of a draft
-// tree has the pages of its first branch, and its keys go to all its branches (CPU).
+// tree has the pages of its first branch, and its keys go to all its branches.
 //
 // A draft's row has the state of the draft.
 //
@@ -8,6 +8,7 @@
 //   buffers.fill(rows.of(batch), info, rows.moves());    // the mode stays
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,10 +16,17 @@
 
 namespace sluice {
 
-// Slots whose rows are written to other slots too (GroupView::branch_from), by group.
+// Slots whose rows are written to other slots too (GroupView::branch_from), by group; equally many
+// in each.
 struct BranchMoves {
   std::vector<std::vector<std::int64_t>> from, to;
 };
+
+// Moves of a step of so many rows, of which a tree has `tree_rows` at most. With i rows that have
+// children, l leaves and n = i + l rows, a tree has no more than i (l - 1) <= (n - 1)^2 / 4.
+constexpr std::int64_t max_branch_moves(std::int64_t rows, std::int64_t tree_rows) {
+  return rows * std::min(rows, tree_rows) / 4;
+}
 
 // Whether a step has trees of drafts.
 bool has_trees(const Batch& batch);

@@ -20,10 +20,11 @@ struct RunnerOptions {
   AttentionOptions attention;
   Limits limits;
   KvPolicy kv;
-  GraphOptions graphs;  // on a GPU
-  int max_drafts = 0;   // tokens of a sequence that a draft proposes; 0: there is none
-  int draft_topk = 1;   // drafts behind each token; 1: chains
-  int draft_steps = 0;  // depth of a tree
+  GraphOptions graphs;           // on a GPU
+  bool pads_draft_rows = false;  // as graphs do, on a CPU: steps with drafts, for tests
+  int max_drafts = 0;            // tokens of a sequence that a draft proposes; 0: there is none
+  int draft_topk = 1;            // drafts behind each token; 1: chains
+  int draft_steps = 0;           // depth of a tree
   // What drafts beside the model; null: nothing, or its own layer does (ModelOptions::draft_layer).
   std::shared_ptr<const DraftSource> draft = {};
   // For measurements: how often the draft at each place counts as right; empty: where it is.

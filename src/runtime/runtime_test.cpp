@@ -290,6 +290,67 @@ TEST(RowBatch, EachRowHasThePagesOfItsSequence) {
   EXPECT_THROW((void)rows.of(batch), Error);
 }
 
+// A tree of two paths: what its first row writes goes to both. Spare slots pad the moves.
+TEST(RowBatch, PaddedMovesOfTreesMoveNothing) {
+  Batch batch;
+  batch.mode = ForwardMode::kTargetVerify;
+  batch.items = {{.sequence = 1, .slot = 0, .first = 70, .count = 4, .decode = true}};
+  batch.token_ids = {9, 4, 5, 6};
+  for (const std::int32_t page : {7, 27})
+    batch.groups.push_back({.offsets = {0, 2}, .pages = {page, page + 1}});
+  // Row 1 and row 2 follow row 0, and row 3 follows row 1.
+  batch.branches = {
+      {.item = 0, .parents = {-1, 0, 0, 1}, .first_page = 1, .num_pages = 1, .pages = {}}};
+  batch.branches[0].pages = {9, 29};
+  for (std::int32_t row = 0; row < 4; ++row)
+    batch.logit_rows.push_back(
+        {.item = 0, .row = row, .position = 71 + (row + 1) / 2, .sample = true});
+  RowBatch rows;
+  const Batch& out = rows.of(batch);
+  ASSERT_NE(rows.moves(), nullptr);
+  EXPECT_EQ(rows.moves()->from[1], std::vector<std::int64_t>{28 * 64 + 6});
+
+  const BatchLimits limits{.max_tokens = 8,
+                           .max_seqs = 6,
+                           .max_seq_pages = 3,
+                           .max_logit_rows = 6,
+                           .num_groups = 2,
+                           .draft_rows = true,
+                           .tree_rows = 4};
+  BatchBuffers buffers(limits);
+  const RowInfo info{.token_of_slot = {}, .sample_row_of = {}};
+  const std::vector<std::int32_t> spare = {20, 40};
+  const auto slots_of = [](const Tensor& slots) {
+    const auto* begin = slots.ptr<std::int64_t>();
+    return std::vector<std::int64_t>(begin, begin + slots.numel());
+  };
+  const ForwardBatch& fb = buffers.fill_padded(out, info, 5, spare, 128, false, rows.moves());
+  EXPECT_TRUE(fb.has_draft_rows);
+  for (const std::size_t g : {0u, 1u}) {
+    std::vector<std::int64_t> from(5, std::int64_t{spare[g]} * 64), to = from;
+    from[0] = std::int64_t{batch.groups[g].pages[1]} * 64 + 6;
+    to[0] = std::int64_t{batch.branches[0].pages[g]} * 64 + 6;
+    EXPECT_EQ(slots_of(fb.groups[g].branch_from), from);
+    EXPECT_EQ(slots_of(fb.groups[g].branch_to), to);
+    EXPECT_EQ(slots_of(fb.groups[g].out_cache_loc)[2], to[0] + 1);
+  }
+  // A chain has as many, so that one graph serves both; a plain step has none.
+  batch.branches.clear();
+  EXPECT_EQ(slots_of(buffers.fill_padded(rows.of(batch), info, 5, spare, 128).groups[0].branch_to),
+            (std::vector<std::int64_t>(5, 20 * 64)));
+  EXPECT_FALSE(buffers.fill(rows.of(batch), info).groups[0].branch_from.defined());
+  BatchBuffers without({.max_tokens = 8,
+                        .max_seqs = 6,
+                        .max_seq_pages = 3,
+                        .max_logit_rows = 6,
+                        .num_groups = 2,
+                        .draft_rows = true});
+  EXPECT_FALSE(
+      without.fill_padded(rows.of(batch), info, 5, spare, 128).groups[0].branch_to.defined());
+  EXPECT_EQ(max_branch_moves(16, 16), 64);
+  EXPECT_EQ(max_branch_moves(16, 0), 0);
+}
+
 TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
   EXPECT_EQ(graph_sizes(1), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(graph_sizes(20), (std::vector<std::int64_t>{1, 2, 4, 8, 16, 20}));

@@ -167,6 +167,18 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
   slots.set([&](std::int64_t t, std::int64_t, std::int64_t) {
     return static_cast<double>(batch.slot(t, batch.position(t)));
   });
+  // The last row of a sequence sees what its first row has written, in the place of its own key.
+  Twin from_slots(bench, DType::kI64, {3}), to_slots(bench, DType::kI64, {3});
+  const auto moved_to = [&](std::int64_t t) {
+    const std::int64_t last = batch.position(0) + tokens - 1;
+    const bool is_one = batch.position(tokens - 1) == last;
+    return batch.slot(0, t == 0 && is_one ? last : batch.position(0));
+  };
+  from_slots.set([&](std::int64_t, std::int64_t, std::int64_t) {
+    return static_cast<double>(batch.slot(0, batch.position(0)));
+  });
+  to_slots.set(
+      [&](std::int64_t t, std::int64_t, std::int64_t) { return static_cast<double>(moved_to(t)); });
   // The GPU rounds queries to bfloat16. That is an error of a score and so a relative error of its
   // weight. Weights are rounded too. Values are below 1.
   const double query = kUniform, key = kUniform;
@@ -184,24 +196,32 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
     Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit + tie)};
     if (out_type == DType::kBF16) allowed.relative = 2 * kBf16Unit;
     for (const std::int64_t window : {0, 50})
-      bench.compare(
-          "rotate_write_and_attend",
-          fmt::format("{}: {} of {} heads of {} {}, window {}, to {}", name, h.heads, h.kv_heads,
-                      h.dim, dtype_name(cache), window, dtype_name(out_type)),
-          {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}}, [&](Context& ctx) {
-            ops::convert(ctx, q0(ctx), q(ctx));
-            ops::convert(ctx, k0(ctx), k(ctx));
-            const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
-                                             .k_weight = h.norm ? k_weight(ctx) : Tensor{},
-                                             .eps = 1e-6f,
-                                             .cos_sin = angles(ctx),
-                                             .interleaved = h.interleaved};
-            const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
-            ops::rotate_write_and_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
-                                         plane(k_plane, k_scales, ctx),
-                                         plane(v_plane, v_scales, ctx), h.kv_heads, batch.rows(ctx),
-                                         {.scale = scale, .window = window}, to, out(ctx));
-          });
+      for (const bool moves : {false, true})
+        bench.compare(
+            moves ? "rotate_write_then_attend" : "rotate_write_and_attend",
+            fmt::format("{}: {} of {} heads of {} {}, window {}, to {}", name, h.heads, h.kv_heads,
+                        h.dim, dtype_name(cache), window, dtype_name(out_type)),
+            {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}}, [&](Context& ctx) {
+              ops::convert(ctx, q0(ctx), q(ctx));
+              ops::convert(ctx, k0(ctx), k(ctx));
+              const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
+                                               .k_weight = h.norm ? k_weight(ctx) : Tensor{},
+                                               .eps = 1e-6f,
+                                               .cos_sin = angles(ctx),
+                                               .interleaved = h.interleaved};
+              const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
+              const ops::KvPlane keys = plane(k_plane, k_scales, ctx),
+                                 values = plane(v_plane, v_scales, ctx);
+              const ops::AttentionParams params{.scale = scale, .window = window};
+              if (moves)
+                ops::rotate_write_then_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
+                                              keys, values, h.kv_heads, batch.rows(ctx), params, to,
+                                              out(ctx), from_slots(ctx), to_slots(ctx));
+              else
+                ops::rotate_write_and_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
+                                             keys, values, h.kv_heads, batch.rows(ctx), params, to,
+                                             out(ctx));
+            });
   }
 }
 

@@ -1,6 +1,7 @@
 // Sums, conversions, copies, norms, gates, rotary embedding and the rows of the KV pool.
 #include <array>
 #include <cmath>
+#include <deque>
 
 #include "ops/activation.h"
 #include "ops/elementwise.h"
@@ -73,6 +74,29 @@ void check_elementwise(Bench& bench) {
   });
 }
 
+// Moves of draft trees: planes of equal rows in one launch and others, slots that stay.
+void check_moves(Bench& bench) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+    std::deque<Twin> planes;
+    for (int i = 0; i < 11; ++i) {
+      planes.emplace_back(bench, dtype, std::initializer_list<std::int64_t>{256, i < 9 ? 1024 : 40},
+                          i == 4 ? 8 : 0);
+      planes.back().fill(static_cast<unsigned>(20 + i));
+    }
+    Twin from(bench, DType::kI64, {48}), to(bench, DType::kI64, {48});
+    from.set([](std::int64_t i, std::int64_t, std::int64_t) { return i < 30 ? 64 + i / 3 : 255; });
+    to.set([](std::int64_t i, std::int64_t, std::int64_t) { return i < 30 ? 128 + 3 * i : 255; });
+    std::vector<Output> moved;
+    for (Twin& plane : planes) moved.push_back({&plane, kExact});
+    bench.compare("kv_move", fmt::format("{} of many planes, padded", dtype_name(dtype)), moved,
+                  [&](Context& ctx) {
+                    std::vector<ops::KvPlane> views;
+                    for (Twin& plane : planes) views.emplace_back(plane(ctx));
+                    ops::kv_move(ctx, views, from(ctx), to(ctx));
+                  });
+  }
+}
+
 void check_gathers(Bench& bench) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     Twin table(bench, dtype, {37, 129}, 5), ids(bench, DType::kI32, {9}),
@@ -111,6 +135,7 @@ void check_gathers(Bench& bench) {
       ops::kv_move(ctx, planes, from(ctx), to(ctx));
     });
   }
+  check_moves(bench);
 }
 
 // So many rows that each CTA processes several.

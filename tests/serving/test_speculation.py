@@ -1,5 +1,6 @@
 """Speculation over HTTP: the answers are those of a server without it, and the counts add up."""
 
+import concurrent.futures
 import http.client
 import json
 import re
@@ -9,6 +10,7 @@ import pytest
 
 from sluice_server import ROOT, TINY, Server, sluice, stream_events
 
+MODELS = Path(ROOT) / "tests" / "golden" / "models"
 # Reference drafts that lie beside the repository on machines of developers.
 RECORDED = Path(ROOT).parent / "shared" / "golden" / "speculation" / "mtp-sluice-tiny.json"
 SERVERS = {
@@ -192,6 +194,53 @@ def test_a_trained_head_accepts_as_many_drafts_of_chains():
             emitted += reply["meta_info"]["completion_tokens"] - 1
     assert emitted == wanted["emitted"]
     assert emitted / steps == pytest.approx(wanted["mean_accept_length"], rel=0.02)
+
+
+TREES = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "16",
+         "--speculative-adaptive=false")
+# Keys of every kind: latents, index keys, windows, eight bits; layers, heads and models that draft.
+GROWN = {
+    "layer latents": ("deepseek-v3", "NEXTN"),
+    "layer index": ("deepseek-v32", "NEXTN"),
+    "layer pattern": ("glm-moe-dsa", "NEXTN"),
+    "layer windows": ("mimo", "NEXTN"),
+    "tiny": (TINY.name, "NEXTN"),
+    "tiny in eight bits": (TINY.name, "NEXTN", "--dtype", "bfloat16", "--kv-cache-dtype", "fp8_e4m3"),
+    "index in eight bits": ("deepseek-v32", "NEXTN", "--dtype", "bfloat16"),
+    "small model": ("qwen3-moe", "STANDALONE", "--speculative-draft-model-path", MODELS / "llama-llama3-tied"),
+    "small latents": ("mistral-swa", "STANDALONE", "--speculative-draft-model-path", MODELS / "deepseek-v2-lite"),
+    "head": (RECORDED.parents[1] / "models" / "gpt-oss", "EAGLE3", "--speculative-draft-model-path", RECORDED.parent / "families" / "eagle3-gpt-oss"),
+    "head of latents": ("glm-moe-dsa-pattern", "EAGLE3", "--speculative-draft-model-path",
+                        RECORDED.parent / "families" / "eagle3-mla"),
+    "older head": ("llama-plain", "EAGLE", "--speculative-draft-model-path",
+                   RECORDED.parent / "families" / "eagle-llama"),
+}
+
+
+@pytest.mark.parametrize("name", GROWN)
+def test_trees_of_every_kind_of_keys_change_nothing(name):
+    """On a GPU with SLUICE_TEST_FLAGS=--deterministic: elsewhere bits depend on the number of rows."""
+    model, method, *more = GROWN[name]
+    if method.startswith("EAGLE") and not more[-1].exists():
+        pytest.skip(f"{more[-1]} is not there")
+    directory = TINY if model == TINY.name else MODELS / model
+    flags = ["--max-total-tokens", "16384", *([] if directory == TINY else ["--tokenizer-path", TINY])]
+    types, draft = (more, []) if "--dtype" in more else (["--dtype", "float32"], more)
+    bodies = [{"input_ids": [50 + i % 7 + n for i in range(20 + 30 * n)],
+               "sampling_params": {"max_new_tokens": 100, "temperature": 0.9 * (n % 2), "sampling_seed": n,
+                                   "ignore_eos": True}} for n in range(6)]
+
+    def answers(*given):
+        with Server(directory, *flags, *types, *given) as server:
+            with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+                replies = list(pool.map(lambda body: server.post("/generate", body, timeout=120).json(), bodies))
+            server.wait_until_idle()
+        return [reply["output_ids"] for reply in replies], replies
+
+    plain, _ = answers()
+    found, replies = answers("--speculative-algorithm", method, *draft, *TREES)
+    assert found == plain
+    assert sum(reply["meta_info"]["spec_draft_token_num"] for reply in replies) > 1000
 
 
 def test_finished_answers_draft_for_their_own_salt_alone():

@@ -47,13 +47,22 @@ class Copy {
   const std::string path_;
 };
 
+// As a GPU computes trees: rows padded to the sizes of graphs, and tokens that a device chooses.
+Options padded(Options options) {
+  options.drafts_as_rows = true;
+  return options;
+}
+
 void expect_no_change(const Options& options, const Options& trees) {
   for (const int count : {1, 3, 17}) {
     SCOPED_TRACE(count);
     const std::vector<Request> requests = greedy_requests(count);
-    const Outcome drafted = outcome_of(trees, requests);
-    expect_equal(drafted, outcome_of(options, requests));
-    EXPECT_GT(drafted.stats.drafted_tokens, 100u);
+    const Outcome plain = outcome_of(options, requests);
+    for (const Options& each : {trees, padded(trees)}) {
+      const Outcome drafted = outcome_of(each, requests);
+      expect_equal(drafted, plain);
+      EXPECT_GT(drafted.stats.drafted_tokens, 100u);
+    }
   }
 }
 
@@ -62,9 +71,12 @@ void expect_no_change_pressed(Options options, Options trees) {
   trees = with_little_memory(trees);
   std::vector<Request> longer = greedy_requests(9);
   for (Request& request : longer) request.max_new_tokens += 60;
-  const Outcome pressed = outcome_of(trees, longer);
-  expect_equal(pressed, outcome_of(options, longer));
-  EXPECT_GT(pressed.stats.retracted, 0u);
+  const Outcome plain = outcome_of(options, longer);
+  for (const Options& each : {trees, padded(trees)}) {
+    const Outcome pressed = outcome_of(each, longer);
+    expect_equal(pressed, plain);
+    EXPECT_GT(pressed.stats.retracted, 0u);
+  }
 }
 
 TEST(DraftTrees, LayersOfModelsChangeNothing) {
@@ -109,6 +121,7 @@ TEST(DraftTrees, AsManyAsPayChangeNothing) {
     const Options options = own ? tiny() : options_for("mistral-swa");
     Options trees = own ? with_trees(options) : with_trees(options, "STANDALONE", copy.path());
     trees.speculative_adaptive = true;
+    trees.drafts_as_rows = own;
     for (const int count : {1, 17}) {
       std::vector<Request> requests = greedy_requests(count);
       for (Request& request : requests) request.max_new_tokens += 200;
@@ -161,12 +174,16 @@ TEST(DraftTrees, ComposeWithHowTokensAreChosen) {
   }
   const Copy copy("qwen3");
   const Options options = options_for("qwen3");
-  const Outcome drafted = outcome_of(with_trees(options, "STANDALONE", copy.path()), requests);
-  expect_equal(drafted, outcome_of(options, requests));
-  EXPECT_GT(drafted.stats.accepted_tokens, 200u);
-  const Outcome of_layer = outcome_of(with_trees(tiny()), requests);
-  expect_equal(of_layer, outcome_of(tiny(), requests));
-  EXPECT_GT(of_layer.stats.accepted_tokens, 200u);
+  const Options trees = with_trees(options, "STANDALONE", copy.path());
+  for (const auto& [plain, drafting] :
+       {std::pair{options, trees}, std::pair{tiny(), with_trees(tiny())}}) {
+    const Outcome wanted = outcome_of(plain, requests);
+    for (const Options& each : {drafting, padded(drafting)}) {
+      const Outcome drafted = outcome_of(each, requests);
+      expect_equal(drafted, wanted);
+      EXPECT_GT(drafted.stats.accepted_tokens, 200u);
+    }
+  }
 }
 
 TEST(DraftTrees, ComposeWithOtherTypesOfWeightsAndCache) {
@@ -178,10 +195,13 @@ TEST(DraftTrees, ComposeWithOtherTypesOfWeightsAndCache) {
     options.dtype = "bfloat16";
     options.kv_cache_dtype = cache;
     options.quantization = weights;
-    const Outcome drafted =
-        outcome_of(with_trees(options, "STANDALONE", copy.path()), greedy_requests(5));
-    expect_equal(drafted, outcome_of(options, greedy_requests(5)));
-    EXPECT_GT(drafted.stats.accepted_tokens, 50u);
+    const Options trees = with_trees(options, "STANDALONE", copy.path());
+    const Outcome plain = outcome_of(options, greedy_requests(5));
+    for (const Options& each : {trees, padded(trees)}) {
+      const Outcome drafted = outcome_of(each, greedy_requests(5));
+      expect_equal(drafted, plain);
+      EXPECT_GT(drafted.stats.accepted_tokens, 50u);
+    }
   }
 }
 
@@ -236,11 +256,14 @@ TEST(DraftTrees, FollowTheGrammar) {
       Options options = options_for("qwen3");
       const Outcome plain = outcome_of(options, requests);
       options.draft_forced_tokens = forced;
-      const Outcome drafted = outcome_of(with_trees(options, "STANDALONE", copy.path()), requests);
-      expect_equal(drafted, plain);
-      EXPECT_EQ(refused, 0) << "masks come before";
-      if (forced) {
-        EXPECT_GT(drafted.stats.accepted_tokens, 60u);
+      const Options trees = with_trees(options, "STANDALONE", copy.path());
+      for (const Options& each : {trees, padded(trees)}) {
+        const Outcome drafted = outcome_of(each, requests);
+        expect_equal(drafted, plain);
+        EXPECT_EQ(refused, 0) << "masks come before";
+        if (forced) {
+          EXPECT_GT(drafted.stats.accepted_tokens, 60u);
+        }
       }
     }
 }

@@ -132,7 +132,7 @@ TEST(SpeculationChoice, Trees) {
     ASSERT_FALSE(refused.ok()) << message;
     EXPECT_THAT(refused.fault().message, HasSubstr(message));
   }
-  EXPECT_THAT(error_of("speculative-eagle-topk", "33"), HasSubstr("1 to 32"));
+  EXPECT_THAT(error_of("speculative-eagle-topk", "21"), HasSubstr("1 to 20"));
 }
 
 TEST(SpeculationChoice, ForcedTokensNeedNoMethodAndHaveItsNumber) {
@@ -313,8 +313,14 @@ TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
   EXPECT_EQ(plan->scheduler.max_draft_rows, 256);
   EXPECT_EQ(plan->runner.limits.max_draft_rows, 256);
   EXPECT_EQ(plan->runner.limits.max_step_tokens, 512 + 256);
-  EXPECT_THAT(resolve_on(DeviceKind::kCuda, trees).fault().message,
-              HasSubstr("trees of drafts are computed on CPUs; give 1 on GPUs"));
+  const Result<ServingPlan> on_gpu = resolve_on(DeviceKind::kCuda, trees);
+  ASSERT_TRUE(on_gpu.ok()) << on_gpu.fault().message;
+  EXPECT_EQ(on_gpu->scheduler.draft_branches, 4);
+  EXPECT_EQ(on_gpu->runner.limits.max_draft_rows, 256);
+  EXPECT_FALSE(on_gpu->runner.pads_draft_rows);
+  Options as_rows = trees;
+  as_rows.drafts_as_rows = true;
+  EXPECT_TRUE(resolve_on(DeviceKind::kCpu, as_rows)->runner.pads_draft_rows);
   ModelConfig recurrent = tiny;
   recurrent.recurrent.emplace();
   Machine machine;
@@ -361,7 +367,8 @@ TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
   Options ranks = forced;
   ranks.tp_size = 2;
   EXPECT_TRUE(resolve_on(qwen, DeviceKind::kCpu, ranks).ok());
-  Fault fault = resolve_on(qwen, DeviceKind::kCuda, ranks).fault();
+  const Fault fault = resolve_on(qwen, DeviceKind::kCuda, ranks).fault();
+  EXPECT_EQ(fault.param, "draft-forced-tokens");
   EXPECT_THAT(fault.message, HasSubstr("--draft-forced-tokens and --tp-size 2 exclude"));
   Options stages = forced;
   stages.pp_size = 2;

@@ -80,6 +80,7 @@ class Sequence {
     options.limits = {
         .max_running_requests = 2, .max_step_tokens = 200, .max_draft_rows = as_rows ? 12 : 0};
     options.kv.max_total_tokens = 512;
+    options.pads_draft_rows = as_rows;
     options.max_drafts = tree.max_drafts;
     if (tree.topk > 1) {
       options.limits.max_draft_rows = 64;

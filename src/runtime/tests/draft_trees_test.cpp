@@ -37,10 +37,10 @@ std::vector<Tokens> texts_of(const Tokens& drafts, const Tokens& parents) {
 }
 
 // Greedy decoding with trees brings what it brings without them, over the ends of pages.
-void expect_plain_tokens(const fs::path& model, const fs::path& draft) {
+void expect_plain_tokens(const fs::path& model, const fs::path& draft, bool as_rows) {
   SCOPED_TRACE(model.string() + ", " + draft.string());
   Sequence plain(model, draft),
-      trees(model, draft, false, {.topk = 3, .steps = 3, .max_drafts = 9});
+      trees(model, draft, as_rows, {.topk = 3, .steps = 3, .max_drafts = 9});
   plain.prefill(prompt_of(50), 1000);
   BatchResult result = trees.prefill(prompt_of(50), 17);
   EXPECT_EQ(drafts_of(result).size(), 9u);
@@ -76,10 +76,12 @@ void expect_plain_tokens(const fs::path& model, const fs::path& draft) {
 }
 
 TEST(DraftTrees, BringThePlainTokens) {
-  for (const char* model : {"deepseek-v3", "deepseek-v32", "glm-moe-dsa", "mimo"})
-    expect_plain_tokens(own(model), {});
-  expect_plain_tokens(own("qwen3-moe"), own("llama-llama3-tied"));
-  expect_plain_tokens(own("mistral-swa"), own("deepseek-v2-lite"));
+  for (const bool as_rows : {false, true}) {
+    for (const char* model : {"deepseek-v3", "deepseek-v32", "glm-moe-dsa", "mimo"})
+      expect_plain_tokens(own(model), {}, as_rows);
+    expect_plain_tokens(own("qwen3-moe"), own("llama-llama3-tied"), as_rows);
+    expect_plain_tokens(own("mistral-swa"), own("deepseek-v2-lite"), as_rows);
+  }
 }
 
 TEST(DraftTrees, ADraftOfFewerTokensIsRefused) {

@@ -1,6 +1,8 @@
 // Norm and RoPE of new heads, KV writes and attention. For decode rows this is one launch.
 #include "kernels/cuda/attention/fused_attention.h"
 
+#include <array>
+
 #include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/cuda.h"
 
@@ -17,14 +19,15 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
                         out))
     return;
   rotate_write_then_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
-                           mixed, out);
+                           mixed, out, {}, {});
 }
 
 void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                               const HeadRotation& rotation, const Tensor& slots,
                               const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                               const PagedRows& rows, const AttentionParams& params,
-                              const Tensor& mixed, const Tensor& out) {
+                              const Tensor& mixed, const Tensor& out, const Tensor& from_slots,
+                              const Tensor& to_slots) {
   if (!rotation.defined() ||
       !rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads)) {
     if (rotation.defined())
@@ -34,6 +37,8 @@ void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, co
     kv_write(ctx, k, slots, k_plane);
     kv_write(ctx, v, slots, v_plane);
   }
+  if (from_slots.defined())
+    kv_move(ctx, std::array<KvPlane, 2>{k_plane, v_plane}, from_slots, to_slots);
   if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params, out)) return;
   paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, mixed);
   if (out.data != mixed.data) convert(ctx, mixed, out);

@@ -70,6 +70,7 @@ __global__ void write_keys(RowsOf<const float> src, std::int64_t rows, const std
 // A key moves together with its scale.
 __global__ void move_keys(Plane plane, const std::int64_t* from, const std::int64_t* to,
                           std::int64_t count) {
+  begin_dependent();
   const int lane = threadIdx.x % kWarp;
   const std::int64_t n = std::int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / kWarp;
   if (n >= count || from[n] == to[n]) return;
@@ -91,10 +92,10 @@ void write_scaled_keys(Context& ctx, const Tensor& src, const Tensor& slots, con
 
 void move_scaled_keys(Context& ctx, const Tensor& plane, const Tensor& from_slots,
                       const Tensor& to_slots) {
-  move_keys<<<blocks_for(from_slots.dim(0), kRowsOfBlock), kRowsOfBlock * kWarp, 0,
-              stream_of(ctx)>>>(plane_of(plane), from_slots.ptr<std::int64_t>(),
-                                to_slots.ptr<std::int64_t>(), from_slots.dim(0));
-  check_launch("kv_move of scaled keys");
+  launch_dependent(ctx, "kv_move of scaled keys", move_keys,
+                   blocks_for(from_slots.dim(0), kRowsOfBlock), kRowsOfBlock * kWarp, 0,
+                   plane_of(plane), from_slots.ptr<std::int64_t>(), to_slots.ptr<std::int64_t>(),
+                   from_slots.dim(0));
 }
 
 }  // namespace sluice::cuda

@@ -120,11 +120,20 @@ __global__ void copy_rows(const Unit* from, std::int64_t from_stride, const std:
     to[blockIdx.x * to_stride + i] = from[row * from_stride + i];
 }
 
-// Moves rows of the pool. Grid: rows, parts of a row, because the state of a recurrent layer is a
-// row of megabytes.
+// Planes whose rows have one size.
+constexpr std::size_t kPlanesTogether = 8;
+struct LikePlanes {
+  void* data[kPlanesTogether];
+};
+
+// Moves rows of the pool. Grid: rows; parts of a row, because the state of a recurrent layer is a
+// row of megabytes; planes.
 template <class Unit>
-__global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit,
-                          const std::int64_t* from, const std::int64_t* to, std::int64_t n) {
+__global__ void move_rows(const __grid_constant__ LikePlanes planes, std::int64_t stride,
+                          std::int64_t limit, const std::int64_t* from, const std::int64_t* to,
+                          std::int64_t n) {
+  begin_dependent();
+  auto* plane = static_cast<Unit*>(planes.data[blockIdx.z]);
   const std::int64_t source = from[blockIdx.x], target = to[blockIdx.x];
   expect_below(source, limit);
   expect_below(target, limit);
@@ -215,13 +224,26 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor
 void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
              const Tensor& to_slots) {
   if (from_slots.dim(0) == 0) return;
-  for (const KvPlane& moved : planes) {
-    const Tensor& plane = moved.data;
+  while (!planes.empty()) {
+    const Tensor plane = planes.front().data;
     // Eight-bit index keys move together with their scales.
     if (plane.dtype == DType::kU8) {
       move_scaled_keys(ctx, plane, from_slots, to_slots);
+      planes = planes.subspan(1);
       continue;
     }
+    // Neighbours with equal rows go in one launch.
+    LikePlanes together{};
+    std::size_t count = 0;
+    const auto is_like = [&](const Tensor& next) {
+      return next.dtype == plane.dtype && next.dim(0) == plane.dim(0) &&
+             next.dim(1) == plane.dim(1) && next.stride[0] == plane.stride[0];
+    };
+    while (count < std::min(kPlanesTogether, planes.size()) && is_like(planes[count].data)) {
+      together.data[count] = planes[count].data.data;
+      ++count;
+    }
+    planes = planes.subspan(count);
     // Planes of any type move as integers.
     with_unit(plane.dtype, [&](auto unit) {
       using Unit = decltype(unit);
@@ -229,12 +251,12 @@ void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_s
       const int threads = block_for((plane.dim(1) + kEach - 1) / kEach);
       // Long rows are shared by several CTAs.
       const dim3 grid(static_cast<unsigned>(from_slots.dim(0)),
-                      std::min(blocks_for(plane.dim(1), threads * kEach), 1024u));
-      move_rows<<<grid, threads, 0, stream_of(ctx)>>>(
-          static_cast<Unit*>(plane.data), plane.stride[0], plane.dim(0),
-          from_slots.ptr<std::int64_t>(), to_slots.ptr<std::int64_t>(), plane.dim(1));
+                      std::min(blocks_for(plane.dim(1), threads * kEach), 1024u),
+                      static_cast<unsigned>(count));
+      launch_dependent(ctx, "kv_move", move_rows<Unit>, grid, threads, 0, together, plane.stride[0],
+                       plane.dim(0), from_slots.ptr<std::int64_t>(), to_slots.ptr<std::int64_t>(),
+                       plane.dim(1));
     });
-    check_launch("kv_move");
   }
 }
 
