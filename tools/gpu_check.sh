@@ -18,6 +18,7 @@
 #               more_models.tar.xz without bfloat16
 #   tiny        the bundled model's records, which are of float32
 #   serving     a server on the GPU answers over HTTP, twice the same; tests/serving where pytest is installed
+#   trees       trees of drafts change no bits of answers, with keys of every kind
 #   tasks       the questions of the bundled model's card in bfloat16
 #   memory      what a mixed load of four minutes leaves of the GPU's memory
 #   bench       decode and prefill of real shapes with dummy weights
@@ -45,7 +46,7 @@ while getopts "o:b:fj:t:" flag; do
   esac
 done
 shift $((OPTIND - 1))
-all="machine ceilings oracle golden tiny serving tasks memory fault bench startup memcheck racecheck"
+all="machine ceilings oracle golden tiny serving trees tasks memory fault bench startup memcheck racecheck"
 families="rows gemm fp8 int attention mla experts expert_fragments index recurrent fused sampling deterministic ranks"
 stages=${*:-$all}
 mkdir -p "$out" || exit 2
@@ -165,7 +166,7 @@ run_tiny() {
   step "sluice-tiny float32" bash -c "verify $model $golden --dtype float32 --modes whole"
 }
 run_serving() {
-  step serving python3 tools/gpu_serving.py "$bin/sluice"
+  step serving python3 tools/gpu_serving.py "$bin/sluice" answers bits dense
   tail -12 "$text"
   python3 -c 'import pytest' || { echo "pytest is not installed"; return; }
   export SLUICE=$PWD/$bin/sluice SLUICE_TEST_DEVICE=cuda
@@ -179,6 +180,10 @@ run_serving() {
     tail -3 "$text"
   done
   unset SLUICE SLUICE_TEST_DEVICE
+}
+run_trees() {
+  step trees python3 tools/gpu_serving.py "$bin/sluice" trees
+  grep '^trees' "$text"
 }
 run_tasks() {
   step tasks python3 tools/tiny_tasks.py "$bin/sluice" --card bf16 --per-kind 48 -- --device cuda --dtype bfloat16

@@ -1,24 +1,31 @@
 #!/usr/bin/env python3
-"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense] [-- FLAGS]
+"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense] [trees] [-- FLAGS]
 
 Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32; so must tokens that
 are drawn, with filters, penalties and biases. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
 32, with small chunks, from the cache, and without graphs and overlap; and so must those of a model without experts, with random
-weights in the shape of bench/configs/qwen3-0.6b. Names of checks choose among them.
+weights in the shape of bench/configs/qwen3-0.6b. Trees of drafts must not change them, with keys of every kind, with and without
+graphs; and in float32 with the fast kernels the bundled model's records come with trees, too. Names of checks choose among them.
 FLAGS, as `--tp-size 2`, go to the servers on GPUs.
 """
 import concurrent.futures
 import contextlib
 import json
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
 TINY = ["--model", "models/sluice-tiny"]
 DENSE = ["--model", "bench/configs/qwen3-0.6b", "--load-format", "dummy", "--tokenizer-path", "models/sluice-tiny"]
 PROMPTS = [f"{a} plus {b} is" for a, b in ((1, 2), (10, 20), (7, 5), (3, 3), (40, 2), (6, 9))]
+
+NEXTN = ["--speculative-algorithm", "NEXTN"]
+TREES = ["--speculative-num-steps", "3", "--speculative-eagle-topk", "4",
+         "--speculative-num-draft-tokens", "16", "--speculative-adaptive=false"]
 
 MORE = []   # flags of servers on GPUs
 
@@ -119,9 +126,72 @@ def check_bits(program, model):
     print(f"deterministic, {model[1]}: the same bits in every batch, chunk and mode", flush=True)
 
 
+def golden(name):
+    return ["--model", f"tests/golden/models/{name}", "--tokenizer-path", "models/sluice-tiny"]
+
+
+def grown(program, model, *flags):
+    """Tokens and log-probabilities of prompts alone and of ten at once, some of them drawn; and drafts and right ones."""
+    asked = [{"input_ids": [20 + (37 * i + 101 * p) % 250 for i in range(5 + 17 * p)], "return_logprob": True,
+              "sampling_params": {"temperature": 0.7 * (p % 3 == 2), "sampling_seed": p, "max_new_tokens": 60,
+                                  "ignore_eos": True}} for p in range(10)]
+    with serving(program, "cuda", "--deterministic", "--max-total-tokens", "32768", *flags, model=model) as port:
+        found = [post(port, "/generate", body)["meta_info"] for body in asked[:3]]
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+            found += list(pool.map(lambda body: post(port, "/generate", body)["meta_info"], asked))
+    counts = [sum(meta.get(name, 0) for meta in found)
+              for name in ("spec_verify_ct", "spec_draft_token_num", "spec_accept_token_num")]
+    return [meta["output_token_logprobs"] for meta in found], counts
+
+
+def check_records(program):
+    """Records whose best tokens are clear, all at once."""
+    with open("tests/golden/sluice-tiny.json", encoding="utf-8") as file:
+        records = [record for record in json.load(file) if record["min_margin"] > 1e-2 and len(record["output_ids"]) > 4]
+
+    def ask(port, record):
+        return post(port, "/generate", {"input_ids": record["prompt_ids"], "sampling_params": {
+            "temperature": 0, "max_new_tokens": len(record["output_ids"]), "ignore_eos": True}})
+
+    with serving(program, "cuda", "--dtype", "float32", *NEXTN, *TREES) as port, concurrent.futures.ThreadPoolExecutor(24) as pool:
+        replies = list(pool.map(lambda record: ask(port, record), records))
+    wrong = [i for i, (reply, record) in enumerate(zip(replies, records)) if reply["output_ids"] != record["output_ids"]]
+    if wrong or not records:
+        sys.exit(f"trees: of {len(records)} records these are others: {wrong}")
+    print(f"trees: {len(records)} records with the fast kernels", flush=True)
+
+
+def check_tree(program, model, types, method):
+    plain, _ = grown(program, model, *types)
+    for more in ([], ["--disable-cuda-graph"], ["--speculative-adaptive=true"]):
+        rows, (verified, drafted, right) = grown(program, model, *types, *method, *TREES, *more)
+        name = f"trees, {model[1]} {' '.join(types + method[1:2] + more)}"
+        if rows != plain:
+            sys.exit(f"{name}: other tokens or bits in answers {[i for i, row in enumerate(rows) if row != plain[i]]}")
+        if not more and drafted == 0:
+            sys.exit(f"{name}: nothing was drafted")
+        print(f"{name}: equal; {verified} verifications, {drafted} drafts, {right} right", flush=True)
+
+
+def check_trees(program):
+    bf16 = ["--dtype", "bfloat16"]
+    for types in (bf16, ["--dtype", "float32"], [*bf16, "--kv-cache-dtype", "fp8_e4m3"]):
+        check_tree(program, TINY, types, NEXTN)
+    check_records(program)
+    # A model drafts for itself: most drafts of a random one are right. The same directory is refused.
+    for name in ("mistral-swa", "deepseek-v2-lite", "deepseek-v32"):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copytree(f"tests/golden/models/{name}", f"{folder}/{name}")
+            method = ["--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", copy]
+            check_tree(program, golden(name), bf16, method)
+    for name in ("deepseek-v3", "glm-moe-dsa", "mimo"):
+        check_tree(program, golden(name), bf16, NEXTN)
+
+
 CHECKS = {"answers": check_answers,
           "bits": lambda program: check_bits(program, TINY),
-          "dense": lambda program: check_bits(program, DENSE)}
+          "dense": lambda program: check_bits(program, DENSE),
+          "trees": check_trees}
 
 
 def main():
