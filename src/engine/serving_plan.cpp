@@ -182,8 +182,9 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "{} and --rope-by-length exclude each other: rotations would follow the number of "
                  "drafts; leave one out",
                  name);
-  checks.require(options.steps_in_flight <= 1, option,
-                 "{} needs every token before the next step; {} steps in flight were asked for",
+  checks.require(options.steps_in_flight <= 1 || options.num_ranks() == 1, option,
+                 "{} needs every token before the next step of several ranks; {} steps in flight "
+                 "were asked for",
                  name, options.steps_in_flight);
   return out;
 }
@@ -197,9 +198,9 @@ SchedulerOptions scheduler_options(Checks& checks, const Options& options, Devic
                                                               : kDefaultRunning;
   out.chunked_prefill_tokens = prefill_tokens_of_a_step(options, device);
   out.pipelined = options.pp_size > 1;
-  // Drafts need every token before the next step.
-  const bool overlaps =
-      (gpu || out.pipelined) && !options.disable_overlap_schedule && !speculation.is_on();
+  // Where drafts are, steps are planned ahead while none pays; on one rank alone.
+  const bool overlaps = (gpu || out.pipelined) && !options.disable_overlap_schedule &&
+                        (!speculation.is_on() || options.num_ranks() == 1);
   out.max_steps_in_flight = options.steps_in_flight > 0 ? options.steps_in_flight
                             : overlaps                  ? std::max(2, options.pp_size)
                                                         : 1;

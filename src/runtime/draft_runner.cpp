@@ -353,25 +353,33 @@ void DraftRunner::run_blocks(const Batch& batch, int most) {
   }
 }
 
-void DraftRunner::leave_out(const Tensor& states) {
-  const auto count = static_cast<std::int64_t>(from_.size());
-  const std::optional<std::int32_t> first = backlog_.reserve(count);
-  if (first && shape_.target_width > 0) {
-    const Tensor rows = from_rows_.rows(0, count);
-    copy(stream_, Tensor::dense(from_.data(), DType::kI32, {count}), rows);
-    ops::gather_rows(ctx_, states, rows, left_out_states_.rows(*first, count));
+DraftRunner::Kept DraftRunner::keep(const Batch& batch, const Tensor& states) {
+  if (shape_.target_width > 0 && !states.defined()) return {};
+  const std::int64_t count = batch.num_tokens();
+  const Kept kept{.has_states = true, .first = backlog_.reserve(count)};
+  if (kept.first && shape_.target_width > 0)
+    copy(stream_, states, left_out_states_.rows(*kept.first, count));
+  return kept;
+}
+
+void DraftRunner::leave_out(const Batch& given, const Kept& kept, BatchResult& result) {
+  const Batch& batch = behind_right_rows(given, result);
+  if (!kept.has_states) {
+    for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
+  } else if (build_first(batch, result)) {
+    std::size_t slot = 0;
+    for (const BatchItem& item : pass_.items) {
+      const auto count = static_cast<std::size_t>(item.count);
+      const std::span<const std::int32_t> tokens = std::span(pass_.token_ids).subspan(slot, count);
+      if (kept.first)
+        backlog_.add(item.sequence, item.first, tokens, *kept.first + from_[slot]);
+      else
+        backlog_.lose(item.sequence);
+      slot += count;
+    }
   }
-  std::int32_t row = 0;
-  for (const BatchItem& item : pass_.items) {
-    const std::span<const std::int32_t> tokens =
-        std::span(pass_.token_ids)
-            .subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(item.count));
-    if (first)
-      backlog_.add(item.sequence, item.first, tokens, *first + row);
-    else
-      backlog_.lose(item.sequence);
-    row += item.count;
-  }
+  backlog_.keep_only(batch.items);
+  collect(0, batch.items.size(), result);
 }
 
 // Whether an item has the pages of slots [first, end), and those that the draft's layers read.
@@ -423,17 +431,16 @@ bool DraftRunner::wants_states(const Batch& batch) const {
 }
 
 void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& result) {
+  if (given.max_drafts == 0) return leave_out(given, keep(given, states), result);
   const Batch& batch = behind_right_rows(given, result);
   const int most =
       batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
-  if (most > 0) make_up(batch);
+  make_up(batch);
   if (shape_.target_width > 0 && !states.defined()) {
     for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
   } else if (build_first(batch, result)) {
-    if (most == 0) {
-      leave_out(states);
-    } else if (limits_.has_trees()) {
+    if (limits_.has_trees()) {
       run_pass(0, states, true);
       backlog_.keep_only(batch.items);
       return grow_trees(batch, most, result);

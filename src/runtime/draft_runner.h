@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attention/backend.h"
@@ -76,6 +77,14 @@ class DraftRunner {
   // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
   // none, or the batch needs none. `result`: of the batch.
   void run(const Batch& batch, const Tensor& states, BatchResult& result);
+  // The same in two parts, of a batch behind which no drafts are wanted: keep() takes a copy of the
+  // states before another step overwrites them, and leave_out() what is known of the tokens later.
+  struct Kept {
+    bool has_states = false;
+    std::optional<std::int32_t> first;  // row of the copy; nothing: there is no room
+  };
+  Kept keep(const Batch& batch, const Tensor& states);
+  void leave_out(const Batch& batch, const Kept& kept, BatchResult& result);
 
  private:
   struct Layout;
@@ -106,8 +115,6 @@ class DraftRunner {
   std::span<const ops::SampledRow> best_tokens(std::int64_t num_rows);
   void grow_trees(const Batch& batch, int max_drafts, BatchResult& result);
   void build_level(const Batch& batch);
-  // Leaves the slots of `pass_` for later.
-  void leave_out(const Tensor& states);
   bool can_fill(const Batch& batch, std::int32_t item, std::int64_t first, std::int64_t end) const;
   // Fills the slots that the sequences of the step lack.
   void make_up(const Batch& batch);

@@ -458,42 +458,4 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   return pending;
 }
 
-Tensor ModelRunner::host_logits(const Batch& batch, std::int64_t first, std::int64_t count) {
-  // The forward left the first rows; for the others only the head runs again.
-  if (first > 0)
-    forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers,
-                 config_.num_layers);
-  const Tensor rows = logits_.rows(0, count);
-  if (ctx_.device.kind == DeviceKind::kCpu) return rows;
-  const Tensor host = host_logits_.tensor(DType::kF32, {count, rows.dim(1)});
-  copy(stream_, rows, host);
-  stream_.synchronize();
-  return host;
-}
-
-void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
-  if (!is_last_stage()) return;
-  const Batch& batch = *pending.batch;
-  const auto logits_of = [&](std::int64_t first, std::int64_t count) {
-    return host_logits(batch, first, count);
-  };
-  const Tensor logits = logits_.rows(0, buffers_->view().logit_rows.dim(0));
-  sampler_->sample(ctx_, batch, inputs, {logits, buffers_->sampling()}, logits_of,
-                   pending.sampling);
-  if (!batch.pooled_rows.empty()) pending.pooled_states = pooled_states(batch);
-  if (!drafts_ || batch.num_tokens() == 0) return;
-  // Drafts continue what was sampled.
-  BatchResult result = sampler_->collect(std::move(pending.sampling));
-  const bool has_states = target_states_.defined() && keeps_states_;
-  drafts_->run(batch, has_states ? target_states_.rows(0, batch.num_tokens()) : Tensor{}, result);
-  pending.sampling = HostSampled{std::move(result)};
-}
-
-BatchResult ModelRunner::collect(Pending pending) {
-  if (!is_last_stage()) return {};
-  BatchResult result = sampler_->collect(std::move(pending.sampling));
-  result.pooled_states = std::move(pending.pooled_states);
-  return result;
-}
-
 }  // namespace sluice

@@ -58,6 +58,7 @@ struct Pending {
   SampleState sampling;
   std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
   std::vector<float> pooled_states = {};           // BatchResult::pooled_states
+  std::optional<DraftRunner::Kept> kept = {};      // states that the draft may need later
 };
 
 // The part of the model that the rank computes (its share of the matrices is that of its

@@ -48,8 +48,10 @@ class DpScheduler {
 
   std::int64_t load() const { return load_; }
   void enqueue(RequestState& request);
-  // Fills `batch` and `flight`, reusing their vectors.
-  void plan(std::uint64_t step, Batch& batch, std::vector<StepInFlightItem>& flight,
+  // Whether the next step cannot be planned while another is in flight: it may have drafts.
+  bool awaits_tokens() const;
+  // Fills `batch` and `flight`, reusing their vectors. is_ahead: another step is in flight.
+  void plan(std::uint64_t step, bool is_ahead, Batch& batch, std::vector<StepInFlightItem>& flight,
             std::vector<Event>& events);
   void commit(std::uint64_t step, std::span<const StepInFlightItem> flight,
               const BatchResult& result, std::vector<Event>& events);
@@ -197,6 +199,9 @@ class DpScheduler {
   bool next_is_tree_ = false;                   // the draft makes trees
   bool probes_next_ = false;    // the next step's drafts are there to see whether they pay
   bool explores_next_ = false;  // the next step checks all of them, to see what each brings
+  bool is_ahead_ = false;       // another step is in flight
+  bool has_drafts_ = false;     // the last planned step
+  int steps_ahead_ = 0;         // since a step was planned with all tokens known
   std::size_t num_probes_ = 0;
   double token_s_ = 0;  // of plain decoding, for each sequence of the step
 

@@ -138,7 +138,7 @@ void DraftController::balance(double saved_s) {
 }
 
 bool DraftController::probes() {
-  if (steps_without_ < wait_) return false;
+  if (!is_probe_due()) return false;
   steps_without_ = 0;
   wait_ = std::min(2 * wait_, kLongestWait);
   return true;

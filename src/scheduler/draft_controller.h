@@ -81,15 +81,16 @@ class DraftController {
   double rate() const { return rate_; }
   // Seconds of a step with so many drafts of each sequence, and of the draft behind it.
   double step_s(int sequences, int drafts, bool are_trees) const;
-  // choose() gave none for a step.
-  void pass() {
-    ++steps_without_;
+  // choose() gave none for a step. `had_some`: there were drafts.
+  void pass(bool had_some = true) {
+    steps_without_ += had_some;
     ++passes_;
   }
   // choose() gave some.
   void resume() { passes_ = 0; }
   // Whether no draft has paid for a while.
   bool is_off() const { return passes_ >= kFirstWait; }
+  bool is_probe_due() const { return steps_without_ >= wait_; }
   // Whether a sequence gets a draft nevertheless; then the next wait is longer.
   bool probes();
   // Whether a draft that did not run since the last probe may run for one. It makes up for the

@@ -414,10 +414,12 @@ TEST(Drafts, EndWhereThereIsNoState) {
   EXPECT_EQ(world.of(1).drafts.accepted, 14);
 }
 
-TEST(Drafts, NeedOneStepInFlight) {
+TEST(Drafts, OfAPipelineNeedOneStepInFlight) {
   SchedulerOptions options = options_of(10);
   options.max_drafts = 2;
   options.max_steps_in_flight = 2;
+  EXPECT_NO_THROW(Scheduler{options});
+  options.pipelined = true;
   EXPECT_THROW(Scheduler{options}, Error);
   options.max_steps_in_flight = 1;
   EXPECT_NO_THROW(Scheduler{options});

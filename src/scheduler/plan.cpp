@@ -20,9 +20,10 @@ std::int64_t DpScheduler::pages_alone(const PageGroup& group, std::int64_t token
                            1);  // maximum number of pages that `span` consecutive tokens touch
 }
 
-void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFlightItem>& flight,
-                       std::vector<Event>& events) {
+void DpScheduler::plan(std::uint64_t step, bool is_ahead, Batch& batch,
+                       std::vector<StepInFlightItem>& flight, std::vector<Event>& events) {
   step_ = step;
+  is_ahead_ = is_ahead;
   retracted_ = false;
   prefills_.clear();
   decodes_.clear();

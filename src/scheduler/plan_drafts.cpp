@@ -7,6 +7,8 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kEvictedShare = 4;
+// Text may begin to repeat at any time. So it is looked at again after as many steps.
+constexpr int kStepsWithoutLook = 8;
 
 // Keeps drafts for which `keep` says true of their depth and token; nothing comes behind others.
 template <class Keep>
@@ -19,6 +21,25 @@ void keep_in_tree(Sequence& s, const Keep& keep) {
 }
 
 }  // namespace
+
+// While no draft pays, steps are planned ahead as without speculation. Nobody is asked for drafts
+// then: not the text, whose last tokens are not known, and no draft behind the step in flight.
+bool DpScheduler::awaits_tokens() const {
+  if (options_.max_drafts == 0) return false;
+  if (!options_.draft_costs.are_known() || has_drafts_ || next_drafts_ > 0 ||
+      !draft_controller_.is_off() || !waiting_.empty())
+    return true;
+  // What is decided at a prompt's first chunk, and what grammars force, needs all tokens.
+  if (std::ranges::any_of(running_, [&](const Sequence* s) {
+        const bool may_run = !options_.make_drafter && s->in_prefill() &&
+                             s->prompt_draft != Sequence::PromptDraft::kPutOff;
+        return may_run || (options_.draft_forced && s->request.request.make_constraint);
+      }))
+    return true;
+  if (options_.make_drafter) return steps_ahead_ >= kStepsWithoutLook;
+  return draft_controller_.is_probe_due() &&
+         draft_controller_.can_make_up(static_cast<int>(running_.size()));
+}
 
 // Drafts behind the decode rows of the step: those that pay, and have room.
 void DpScheduler::plan_drafts() {
@@ -43,7 +64,12 @@ void DpScheduler::plan_drafts() {
   if (explores)
     for (std::size_t i = 0; i < decodes_.size(); ++i)
       offers_[i].drafts = static_cast<int>(decodes_[i].sequence->drafts.size());
-  if (any && !paying && options_.make_drafter) draft_controller_.pass();
+  if (options_.make_drafter && !decodes_.empty()) {
+    if (any && paying)
+      draft_controller_.resume();
+    else
+      draft_controller_.pass(any);
+  }
   // A prompt's draft has been made already.
   if (any && !paying && !explores && (probes || draft_controller_.probes())) {
     // Another sequence each time.
@@ -59,6 +85,7 @@ void DpScheduler::plan_drafts() {
     s.draft_parents.resize(count);
     if (is_chain(s.draft_parents)) s.draft_parents.clear();
   }
+  steps_ahead_ = is_ahead_ ? steps_ahead_ + 1 : 0;
   next_drafts_ = options_.make_drafter ? -1 : choose_next_drafts();
   for (const Item& item : decodes_) {
     // Branches of this step would be those of the next drafts.
@@ -72,6 +99,7 @@ void DpScheduler::plan_drafts() {
     item.count += count;
     drafts = std::max(drafts, count);
   }
+  has_drafts_ = drafts > 0;
   if (!decodes_.empty()) ++shared_counters_.stats.steps_by_drafts.at(drafts);
   earn();
   charge_drafts();
@@ -250,6 +278,10 @@ void DpScheduler::make_room_for_drafts(Sequence& s) {
 // chunks of prompts while drafts pay or may pay, so that a new sequence begins with a draft.
 int DpScheduler::choose_next_drafts() {
   probes_next_ = explores_next_ = false;
+  if (is_ahead_) {
+    draft_controller_.pass();
+    return 0;
+  }
   const bool branches = options_.draft_branches > 1;
   next_is_tree_ = branches;
   const int most = max_drafts_of_step();

@@ -22,9 +22,11 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.dp_size >= 1 && options.max_steps_in_flight >= 1 && options.max_context >= 1,
           "dp_size {}, max_steps_in_flight {} and max_context {} must be at least 1",
           options.dp_size, options.max_steps_in_flight, options.max_context);
-  require(options.max_drafts >= 0 && (options.max_drafts == 0 || options.max_steps_in_flight == 1),
-          "max_drafts is {} with {} steps in flight; drafts need 1, and are 0 or more",
-          options.max_drafts, options.max_steps_in_flight);
+  require(
+      options.max_drafts >= 0 &&
+          (options.max_drafts == 0 || !options.pipelined || options.max_steps_in_flight == 1),
+      "max_drafts is {} with {} steps in flight; drafts in a pipeline need 1, and are 0 or more",
+      options.max_drafts, options.max_steps_in_flight);
   require(options.draft_branches >= 1 && options.draft_branches < 64,
           "draft_branches is {}; it must be 1 to 63", options.draft_branches);
   require(options.draft_branches == 1 || options.groups.empty() ||
@@ -187,6 +189,9 @@ bool Scheduler::has_work() const {
 
 bool Scheduler::next(Step& step, std::vector<Event>& events) {
   if (steps_in_flight() >= options_.max_steps_in_flight || table_->requests.empty()) return false;
+  const bool is_ahead = steps_in_flight() > 0;
+  if (is_ahead && std::ranges::any_of(groups_, [](auto& group) { return group->awaits_tokens(); }))
+    return false;
   std::unique_ptr<StepInFlight> flight;
   if (spare_flights_.empty()) {
     flight = std::make_unique<StepInFlight>();
@@ -203,7 +208,7 @@ bool Scheduler::next(Step& step, std::vector<Event>& events) {
   step.global_tokens.resize(groups_.size());
   bool any = false;
   for (std::size_t dp = 0; dp < groups_.size(); ++dp) {
-    groups_[dp]->plan(next_step_, step.dp[dp], flight->dp[dp], events);
+    groups_[dp]->plan(next_step_, is_ahead, step.dp[dp], flight->dp[dp], events);
     step.global_tokens[dp] = step.dp[dp].num_tokens();
     any = any || !flight->dp[dp].empty();
   }

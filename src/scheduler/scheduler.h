@@ -81,8 +81,8 @@ struct SchedulerOptions {
   // Decode rows of a step of a pipeline, at most; 0: an equal share of those that decode.
   int max_micro_batch = 0;
   bool disable_radix_cache = false;
-  // Drafts of a sequence in a step; 0: no speculation. With drafts one step is in flight, and no
-  // group is of states.
+  // Drafts of a sequence in a step; 0: no speculation. A step with drafts is the only one that is
+  // in flight. While none pays (draft_costs), there are max_steps_in_flight.
   int max_drafts = 0;
   // Sequences and drafts of a step with drafts, at most; 0: no limit. All sequences get equally
   // many.

@@ -270,7 +270,7 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
   EXPECT_EQ(plan->scheduler.max_draft_rows, 0);
   const Result<ServingPlan> on_gpu = resolve_on(qwen, DeviceKind::kCuda, ngram);
   ASSERT_TRUE(on_gpu.ok());
-  EXPECT_EQ(on_gpu->scheduler.max_steps_in_flight, 1);
+  EXPECT_EQ(on_gpu->scheduler.max_steps_in_flight, 2);
   EXPECT_EQ(on_gpu->scheduler.max_draft_rows, 256);
   EXPECT_EQ(on_gpu->runner.limits.max_draft_rows, 256);
   Options few = ngram;
@@ -292,7 +292,10 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
               HasSubstr("exclude each other"));
   Options two = ngram;
   two.steps_in_flight = 2;
-  EXPECT_FALSE(resolve_on(qwen, DeviceKind::kCpu, two).ok());
+  EXPECT_TRUE(resolve_on(qwen, DeviceKind::kCpu, two).ok());
+  two.tp_size = 2;
+  EXPECT_THAT(resolve_on(qwen, DeviceKind::kCpu, two).fault().message,
+              HasSubstr("needs every token before the next step of several ranks"));
 }
 
 TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
@@ -358,7 +361,7 @@ TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
   EXPECT_EQ(plan->runner.max_drafts, 0) << "no layer drafts";
   const Result<ServingPlan> on_gpu = resolve_on(qwen, DeviceKind::kCuda, forced);
   ASSERT_TRUE(on_gpu.ok());
-  EXPECT_EQ(on_gpu->scheduler.max_steps_in_flight, 1);
+  EXPECT_EQ(on_gpu->scheduler.max_steps_in_flight, 2);
   EXPECT_EQ(on_gpu->runner.limits.max_draft_rows, 256);
   ModelConfig recurrent = qwen;
   recurrent.recurrent.emplace();

@@ -104,13 +104,11 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
     out.add_chance = 0.5;
     out.abort_chance = 0.1;
   }
-  // Drafts need one step in flight.
   if (random.chance(0.5)) {
     options.max_drafts = random.between(1, 8);
     options.draft_slots = random.between(0, options.max_drafts);
     if (random.chance(0.3))
       options.max_draft_rows = options.max_running_requests + random.between(0, 20);
-    options.max_steps_in_flight = 1;
     const bool has_state = options.groups.back().retention == Retention::kState;
     if (!has_state && random.chance(0.5)) options.draft_branches = random.between(2, 5);
     if (random.chance(options.draft_branches > 1 ? 0.3 : 0.5)) {  // as many as pay
@@ -129,6 +127,7 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
   }
   options.pipelined = random.chance(0.3);
   if (options.pipelined) options.max_micro_batch = random.one_of({0, 0, 1, 3});
+  if (options.pipelined && options.max_drafts > 0) options.max_steps_in_flight = 1;
   return out;
 }
 
