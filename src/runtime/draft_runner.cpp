@@ -218,10 +218,15 @@ bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
       next.push_back(tokens.front());
     else if (item.next_token >= 0)
       next.push_back(item.next_token);
-    const std::int32_t first = item.first;
+    std::int32_t first = item.first;
     if (!reads_states) {
-      // Slots hold their own tokens: that of the first row, and of those behind it.
-      next.insert(next.begin(), ids[0]);
+      // Slots hold their own tokens: that of the first row, and of those behind it. A token that
+      // was not known when the step was planned is the last one of the step before, which has left
+      // it.
+      if (ids[0] == kTokenFromSlot)
+        ++first;
+      else
+        next.insert(next.begin(), ids[0]);
       if (!has_page(batch, i, first + static_cast<std::int32_t>(next.size()) - 1)) next.pop_back();
     }
     if (next.empty()) continue;

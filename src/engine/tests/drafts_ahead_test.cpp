@@ -37,6 +37,14 @@ INSTANTIATE_TEST_SUITE_P(
                            [](Options o) { return with_nextn(std::move(o)); }},
                       Case{"few", "tests/golden/models/mimo",
                            [](Options o) { return with_nextn(std::move(o), 2); }},
+                      Case{"model", "tests/golden/models/llama-plain",
+                           [](Options o) {
+                             o.speculative_algorithm = "STANDALONE";
+                             o.speculative_draft_model_path =
+                                 SLUICE_SOURCE_DIR "/tests/golden/models/llama-yarn";
+                             o.speculative_num_steps = 3;
+                             return o;
+                           }},
                       Case{"text", "tests/golden/models/llama-plain",
                            [](Options o) { return with_ngram(std::move(o)); }},
                       Case{"answers", "tests/golden/models/mistral-swa",

@@ -118,9 +118,10 @@ class Sequence {
     return result;
   }
   // The last known token, and drafts behind it. At most `max_drafts` drafts come with the result.
-  BatchResult verify(const Tokens& drafts, int max_drafts = -1) {
+  // `is_ahead`: the step was planned before that token was known.
+  BatchResult verify(const Tokens& drafts, int max_drafts = -1, bool is_ahead = false) {
     max_drafts_ = max_drafts;
-    Tokens rows = {known_.back()};
+    Tokens rows = {is_ahead ? kTokenFromSlot : known_.back()};
     rows.insert(rows.end(), drafts.begin(), drafts.end());
     const auto count = static_cast<std::int32_t>(rows.size());
     const BatchResult result = step({.sequence = 1,

@@ -89,7 +89,9 @@ TEST(DraftRunner, DraftsAreTheSameBehindStepsWithoutThem) {
     for (int i = 0; i < 40; ++i) {
       const Tokens wanted = drafts_of(all.verify({}));
       const int most = i % 10 == 9 ? 2 : i == 25 || i == 26 ? -1 : 0;
-      const Tokens found = drafts_of(some.verify({}, most));
+      // Two such steps behind each other may overlap.
+      const bool is_ahead = most == 0 && i % 10 > 1 && i != 27;
+      const Tokens found = drafts_of(some.verify({}, most, is_ahead));
       const std::size_t count = most < 0 ? wanted.size() : static_cast<std::size_t>(most);
       EXPECT_EQ(found, Tokens(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(count)))
           << "step " << i;
