@@ -182,6 +182,11 @@ EngineStats EngineLoop::stats() const {
   out.max_running_requests = limits.max_running_requests * limits.dp_size;
   out.prefix_cache = !parts_->plan.scheduler.disable_radix_cache;
   out.has_speculation = parts_->plan.speculation.is_on();
+  if (parts_->plan.outlives_ranks) {
+    out.elastic_ranks = limits.dp_size;
+    out.live_ranks = limits.dp_size - executor_->num_lost();
+    out.rebalance_s = executor_->rebalance_s();
+  }
   return out;
 }
 

@@ -68,6 +68,7 @@ void EngineLoop::run() {
   // crowded on one node.
   executor_->bind_caller();
   if (balancer_.is_on()) count_experts();
+  if (parts_->plan.outlives_ranks) outlive_ranks();
   try {
     loop();
   } catch (const std::exception& error) {
@@ -83,6 +84,21 @@ void EngineLoop::run() {
   while (std::optional<Command> command = inbox_.try_pop())
     std::visit([this](auto& c) { execute(c); }, *command);
   end_live(Fault{503, "shutting_down", "", "the server is shutting down"});
+}
+
+// The loss of a rank ends its requests. Those of the others go on.
+void EngineLoop::outlive_ranks() {
+  executor_->outlive_ranks(
+      {.lose_group =
+           [this](int group) {
+             scheduler_.lose_group(group,
+                                   Fault{503, "rank_lost", "",
+                                         "the rank that computed the request was lost; send the "
+                                         "request again"},
+                                   events_);
+             deliver();
+           },
+       .drop = [this](std::uint64_t lost) { parts_->communicators->drop(lost); }});
 }
 
 // Plan, launch, commit: everything else hangs off these calls.
@@ -116,6 +132,7 @@ void EngineLoop::take_commands(bool wait) {
 
 void EngineLoop::execute(Submit& command) {
   waiting_.fetch_sub(1);
+  executor_->note_lost();  // so that the request goes to a rank that is there
   const std::uint64_t id = command.request.id;
   LiveRequest live;
   live.sink = std::move(command.sink);

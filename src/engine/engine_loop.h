@@ -120,6 +120,7 @@ class EngineLoop final : public Engine {
   std::vector<SampleInputs> masks_of(const Step& step);
   SchedulerOptions scheduler_options();
   void end_refused();
+  void outlive_ranks();
   void count_experts();
   void deliver();
   void end_live(const Fault& fault);

@@ -77,6 +77,11 @@ class RankCommunicators {
   Communicator& all_ranks() { return host_; }
   // Empty where there is one stage, and one group of data-parallel attention.
   RankLinks links();
+  // Memory for the experts of all ranks, over this descriptor, which it takes.
+  void share_experts(int fd);
+  SharedExperts* shared_experts() { return experts_.get(); }
+  // From now on these ranks, bit by bit, have no part in anything. Between steps.
+  void drop(std::uint64_t lost);
   // The stream of the rank.
   void bind(const Stream& stream);
 
@@ -95,6 +100,7 @@ class RankCommunicators {
                    int spin_us);
 
   SharedMemoryCommunicator host_;
+  std::unique_ptr<SharedExperts> experts_;  // null: each rank has its own
   // Of the ranks of a stage or group; null where that has one rank, or where it is the only one.
   std::unique_ptr<SharedMemoryCommunicator> stage_host_;
   std::unique_ptr<GpuGroup> all_gpus_;          // of groups of data-parallel attention, on GPUs

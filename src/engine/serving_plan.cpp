@@ -455,6 +455,11 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .rope_by_length = options.rope_by_length,
                        .ep_size = expert_groups};
   place_experts(checks, options, config, on_cpu, plan);
+  plan.outlives_ranks = options.elastic_ep_backend != "none";
+  const bool has_places = !plan.runner.model.expert_maps.layers.empty();
+  const std::string all_end = elastic_refusal(config, {plan.num_ranks, expert_groups, plan.dp_size,
+                                                       has_places, on_cpu && plan.num_nodes == 1});
+  checks.require(!plan.outlives_ranks || all_end.empty(), "elastic-ep-backend", "{}", all_end);
   if (plan.dp_size > 1)
     plan.runner.model.feed_forward_ranks = RankShare{machine.rank, options.tp_size};
   const std::string misnamed =
