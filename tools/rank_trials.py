@@ -202,7 +202,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", choices=LAYOUTS, default="cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--model", default=ROOT / "models/sluice-tiny")
     parser.add_argument("--elastic", action="store_true")
     args = parser.parse_args()

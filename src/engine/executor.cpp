@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/grammar_rows.h"
 
 namespace sluice {
 namespace {
@@ -94,8 +95,6 @@ void Executor::attempt(const std::function<void()>& part) {
   if (!others_) return part();
   try {
     part();
-  } catch (const RanksLost&) {
-    throw;
   } catch (const std::exception& error) {
     others_->give_up(fmt::format("rank 0: {}", error.what()));
   }
@@ -133,14 +132,16 @@ void Executor::launch(const Step& step) {
     drop_lost();
     InFlight flight{
         .step = without_lost(step), .pending = std::vector<Pending>(ranks_.size()), .inputs = {}};
-    try {
-      attempt([&] {
+    bool is_interrupted = false;
+    attempt([&] {
+      try {
         if (others_) others_->launch(*flight.step);
         if (!is_pipeline_) forward(flight);
-      });
-    } catch (const RanksLost&) {
-      continue;
-    }
+      } catch (const RanksLost&) {
+        is_interrupted = true;
+      }
+    });
+    if (is_interrupted) continue;
     in_flight_.push_back(std::move(flight));
     return;
   }
@@ -211,11 +212,14 @@ void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& in
   check(inputs.empty() || static_cast<int>(inputs.size()) == dp_size_,
         "sampling inputs of {} groups for {}", inputs.size(), dp_size_);
   InFlight& flight = in_flight_.back();
+  // The masks may have been those of a lost group alone; the others do not wait for any then.
+  static const std::vector<SampleInputs> none;
+  const std::vector<SampleInputs>& given = GrammarRows::wants_masks(*flight.step) ? inputs : none;
   try {
     attempt([&] {
-      if (others_) others_->sample(step_id, inputs);
-      if (!is_pipeline_) return choose(flight, inputs);
-      flight.inputs = inputs;
+      if (others_) others_->sample(step_id, given);
+      if (!is_pipeline_) return choose(flight, given);
+      flight.inputs = given;
       flight.has_inputs = true;
       begin_steps(max_ahead_);
     });

@@ -14,7 +14,7 @@ void set_utilization(Options& o, std::string_view v) {
 
 void set_elastic(Options& o, std::string_view v) {
   require(v != "mooncake" && v != "nixl",
-          "--elastic-ep-backend {} is refused: ranks exchange over memory that they share; give "
+          "{} is refused: ranks exchange over memory that they share; give "
           "--elastic-ep-backend shared-memory",
           v);
   o.elastic_ep_backend =

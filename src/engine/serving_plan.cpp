@@ -349,9 +349,8 @@ void place_experts(Checks& checks, const Options& options, const ModelConfig& co
                  "give --device cpu",
                  option);
   checks.require(options.pp_size == 1, option,
-                 "--{} and --pp-size {} exclude each other; leave one "
-                 "out",
-                 option, options.pp_size);
+                 "--{} and --pp-size {} exclude each other; leave one out", option,
+                 options.pp_size);
   checks.require(options.enable_eplb || options.eplb_min_rebalancing_utilization_threshold == 1,
                  "eplb-min-rebalancing-utilization-threshold",
                  "--eplb-min-rebalancing-utilization-threshold needs --enable-eplb");

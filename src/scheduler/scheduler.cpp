@@ -253,8 +253,9 @@ void Scheduler::commit(const Step& step, const StepResult& result, std::vector<E
 
 PrefixLookup Scheduler::look_up_prefix(const Request& request) const {
   PrefixLookup best;
-  for (const auto& group : groups_) {
-    PrefixLookup found = group->look_up_prefix(request);
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    if (is_lost_[group]) continue;
+    PrefixLookup found = groups_[group]->look_up_prefix(request);
     if (std::pair(found.usable_tokens, found.common_tokens) >=
         std::pair(best.usable_tokens, best.common_tokens))
       best = std::move(found);

@@ -22,14 +22,16 @@ def elastic(size):
             "--elastic-ep-backend", "shared-memory")
 
 
-def stream(server, i, tokens, ends):
-    """ends[i]: when the stream ended, how, and its tokens."""
+def stream(server, i, tokens, begun, ends):
+    """Releases `begun` at the first token. ends[i]: when the stream ended, how, and its tokens."""
     how, ids = "cut", None
     with contextlib.closing(start_stream(server, long_body(i, tokens, True))) as connection:
         for line in connection.getresponse():
             if b'"error"' in line:
                 how = "rank_lost" if b"rank_lost" in line else "error"
             elif line.startswith(b"data: {"):
+                if ids is None:
+                    begun.release()
                 ids = json.loads(line[6:])["output_ids"]
             elif line.strip() == b"data: [DONE]" and how == "cut":
                 how = "whole"
@@ -39,13 +41,14 @@ def stream(server, i, tokens, ends):
 @pytest.mark.parametrize("act, size", [(signal.SIGKILL, "2"), (signal.SIGKILL, "4"), (signal.SIGSTOP, "2")],
                          ids=["killed, two", "killed, four", "stopped"])
 def test_streams_of_other_ranks_go_on_with_the_same_tokens(tmp_path, tiny, act, size):
-    count, tokens, ends = 8, 160, {}
+    count, tokens, begun, ends = 8, 160, threading.Semaphore(0), {}
     with Server(TINY, *FLAGS, *elastic(size), log=tmp_path / "log") as server:
         assert figure(server, "sluice:ranks_alive") == int(size)
-        threads = [threading.Thread(target=stream, args=(server, i, tokens, ends)) for i in range(count)]
+        threads = [threading.Thread(target=stream, args=(server, i, tokens, begun, ends)) for i in range(count)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        for _ in threads:
+            assert begun.acquire(timeout=120)
         begin = time.monotonic()
         os.kill(ranks_of(server)[0], act)
         for thread in threads:
@@ -83,7 +86,7 @@ def test_every_rank_but_the_first_may_be_lost(tmp_path, tiny):
 @pytest.mark.parametrize("flags, said", [
     (("--tp-size", "2"), "give --tp-size 2 --dp-size 2 --enable-dp-attention --ep-size 2"),
     ((*elastic("2")[:-2], "--ep-num-redundant-experts", "2"), "leave out --ep-num-redundant-experts"),
-    ((*elastic("2")[:-2], "--pp-size", "2"), "give --tp-size"),
+    (("--pp-size", "2"), "give --tp-size 2 --dp-size 2 --enable-dp-attention --ep-size 2"),
 ])
 def test_what_cannot_be_outlived_is_refused(flags, said):
     done = sluice("generate", "--model", GOLDEN / "models" / "mixtral", "--input-ids", "1,2", "--device", "cpu", *flags,
