@@ -101,6 +101,7 @@ std::string other_value(const OptionRow& row) {
                                       "pooling",
                                       "mean",
                                       "json",
+                                      "shared-memory",
                                       R"({"method": "ngram", "num_speculative_tokens": 4})"}) {
     if (takes(row, word)) return std::string(word);
   }
