@@ -51,9 +51,9 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   if (own.lacks_some(experts))
     for (int e = 0; e < experts; ++e)
       for (const std::string& name : {gate, up, down}) block.sub("experts", e).leave(name);
-  if (ExpertFragments(block, {gate, up, down}, {experts, hidden, width, own}).load(moe.w13, moe.w2))
-    return;
-  const Weights one = block.sub("experts", static_cast<int>(own.experts.front()));
+  const ExpertShape shape{experts, hidden, width, own};
+  if (ExpertFragments(block, {gate, up, down}, shape).load(moe.w13, moe.w2)) return;
+  const Weights one = block.sub("experts", static_cast<int>(shape.alike(block).front()));
   take_rows_or_tiles(one, {gate, up}, {down}, static_cast<std::int64_t>(own.experts.size()), hidden,
                      share.count, one.matrix_dtype({gate, up, down}), moe);
   for (std::size_t i = 0; i < own.experts.size(); ++i) {
