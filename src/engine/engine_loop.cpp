@@ -88,17 +88,24 @@ void EngineLoop::run() {
 
 // The loss of a rank ends its requests. Those of the others go on.
 void EngineLoop::outlive_ranks() {
-  executor_->outlive_ranks(
-      {.lose_group =
-           [this](int group) {
-             scheduler_.lose_group(group,
-                                   Fault{503, "rank_lost", "",
-                                         "the rank that computed the request was lost; send the "
-                                         "request again"},
-                                   events_);
-             deliver();
-           },
-       .drop = [this](std::uint64_t lost) { parts_->communicators->drop(lost); }});
+  LossHandlers handlers;
+  handlers.lose_group = [this](int group) { lose_group(group); };
+  handlers.deal = [this](std::uint64_t lost) {
+    return parts_->communicators->shared_experts()->deal(lost);
+  };
+  handlers.drop = [this](std::uint64_t lost, std::span<const std::uint8_t> owners) {
+    parts_->communicators->drop(lost, owners);
+  };
+  executor_->outlive_ranks(std::move(handlers));
+}
+
+void EngineLoop::lose_group(int group) {
+  scheduler_.lose_group(
+      group,
+      Fault{503, "rank_lost", "",
+            "the rank that computed the request was lost; send the request again"},
+      events_);
+  deliver();
 }
 
 // Plan, launch, commit: everything else hangs off these calls.

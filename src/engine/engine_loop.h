@@ -121,6 +121,7 @@ class EngineLoop final : public Engine {
   SchedulerOptions scheduler_options();
   void end_refused();
   void outlive_ranks();
+  void lose_group(int group);
   void count_experts();
   void deliver();
   void end_live(const Fault& fault);

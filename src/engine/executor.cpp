@@ -173,8 +173,9 @@ void Executor::drop_lost() {
   if (noted_ == dropped_) return;
   const auto start = std::chrono::steady_clock::now();
   attempt([&] {
-    others_->drop(noted_);
-    loss_.drop(noted_);
+    const std::vector<std::uint8_t> owners = loss_.deal(noted_);
+    others_->drop(noted_, owners);
+    loss_.drop(noted_, owners);
   });
   dropped_ = noted_;
   const double seconds =

@@ -33,6 +33,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,10 @@ class RankThread;
 struct LossHandlers {
   // First: the group's requests cannot be computed. In the thread that calls, within a call.
   std::function<void(int group)> lose_group;
-  // Then, between steps: this rank goes on without these ones, bit by bit.
-  std::function<void(std::uint64_t lost)> drop;
+  // Then, between steps: the rank that computes each expert without these ones, bit by bit.
+  std::function<std::vector<std::uint8_t>(std::uint64_t lost)> deal;
+  // This rank goes on so.
+  std::function<void(std::uint64_t lost, std::span<const std::uint8_t> owners)> drop;
 };
 
 class Executor {

@@ -110,13 +110,15 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
   if (plan.outlives_ranks) communicators.shared_experts()->seal();
   ModelRunner runner(wanted, config, std::move(rank), std::move(model), quiet,
                      communicators.links());
-  run_steps(socket, region,
-            {.rank = hello.rank,
-             .depth = wanted.limits.steps_in_flight,
-             .group = plan.dp_size > 1 ? hello.rank / plan.num_sharers() : 0,
-             .sends_results = plan.dp_size > 1 && hello.rank % plan.num_sharers() == 0,
-             .drop = [&](std::uint64_t lost) { communicators.drop(lost); }},
-            runner);
+  run_steps(
+      socket, region,
+      {.rank = hello.rank,
+       .depth = wanted.limits.steps_in_flight,
+       .group = plan.dp_size > 1 ? hello.rank / plan.num_sharers() : 0,
+       .sends_results = plan.dp_size > 1 && hello.rank % plan.num_sharers() == 0,
+       .drop = [&](std::uint64_t lost,
+                   std::span<const std::uint8_t> owners) { communicators.drop(lost, owners); }},
+      runner);
 }
 
 }  // namespace
@@ -304,10 +306,10 @@ void RankCommunicators::share_experts(int fd) {
   experts_ = std::make_unique<SharedExperts>(fd, host_.rank(), host_.size());
 }
 
-void RankCommunicators::drop(std::uint64_t lost) {
+void RankCommunicators::drop(std::uint64_t lost, std::span<const std::uint8_t> owners) {
   check(experts_ != nullptr, "ranks are dropped whose experts nobody else has");
   host_.drop(lost);
-  experts_->deal(lost);
+  experts_->set_owners(owners);
 }
 
 void RankCommunicators::bind(const Stream& stream) {

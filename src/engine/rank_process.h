@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "distributed/shared_memory_link.h"
 #include "engine/options.h"
 #include "engine/serving_plan.h"
+#include "layers/weights/shared_experts.h"
 #include "runtime/remote_ranks.h"
 
 namespace sluice {
@@ -80,8 +82,9 @@ class RankCommunicators {
   // Memory for the experts of all ranks, over this descriptor, which it takes.
   void share_experts(int fd);
   SharedExperts* shared_experts() { return experts_.get(); }
-  // From now on these ranks, bit by bit, have no part in anything. Between steps.
-  void drop(std::uint64_t lost);
+  // From now on these ranks, bit by bit, have no part in anything, and `owners` compute the experts
+  // (SharedExperts::deal). Between steps.
+  void drop(std::uint64_t lost, std::span<const std::uint8_t> owners);
   // The stream of the rank.
   void bind(const Stream& stream);
 

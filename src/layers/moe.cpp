@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "layers/weights/expert_fragments.h"
+#include "layers/weights/shared_experts.h"
 #include "layers/weights/stacked_experts.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
@@ -199,7 +200,10 @@ void compute_any_expert(SharedExperts& experts, Moe& moe) {
   widen(moe.experts.up_bias);
   widen(moe.experts.down_bias);
   // By the number of the expert, as the stacks of all ranks are.
-  experts.add(moe.places);
+  auto* const places = moe.places.ptr<std::int32_t>();
+  for (std::int64_t e = 0; e < moe.places.numel(); ++e)
+    if (places[e] >= 0) places[e] = static_cast<std::int32_t>(e);
+  experts.add(moe.places, moe.choices);
 }
 
 }  // namespace
@@ -254,6 +258,12 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
             block.path("experts"), own.num_experts, share.groups);
     moe.places = places_of(block, share, own.num_experts);
     moe.sums_pairs = true;
+    // All ranks see all tokens, and the first one deals.
+    moe.counts_choices = share.own_group == 0;
+    if (moe.counts_choices) {
+      moe.choices = block.take(DType::kI64, {own.num_experts});
+      std::fill_n(moe.choices.ptr<std::int64_t>(), own.num_experts, 0);
+    }
   } else if (!share.map.empty()) {
     mapped = layer_of(block, share, own.num_experts);
     moe.replicas = mapped->replicas;
@@ -307,6 +317,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
   ops::norm_route(ctx, reads_f32 ? ops::NormedRows(normed) : x, router, router_bias,
                   correction_bias, params, w13, rows, weights, ids);
+  if (counts_choices) ops::count_choices(ctx, ids, choices);
   if (places.defined()) ops::place_experts(ctx, places, ids);
   if (replicas.defined())
     ops::place_replicas(ctx,

@@ -73,6 +73,8 @@ struct Moe {
   // Where experts have places by a map: what ops::place_replicas reads and counts (ExpertLayer).
   Tensor replicas, choices, group_choices;
   std::int64_t num_places = 0, first_place = 0;  // of all ranks; of this one
+  // `choices` are counted without a map: experts of lost ranks are dealt by them (SharedExperts).
+  bool counts_choices = false;
   // Places change while the model serves, so pairs (token, expert) are summed over the ranks one by
   // one: the sum has the same bits wherever experts are.
   bool sums_pairs = false;

@@ -82,9 +82,10 @@ std::optional<Message> RemoteRanks::receive(int rank) {
   throw Error(why.kind, why.text);
 }
 
-void RemoteRanks::drop(std::uint64_t lost) {
+void RemoteRanks::drop(std::uint64_t lost, const std::vector<std::uint8_t>& owners) {
   message_.clear();
   message_.value(lost);
+  message_.list(owners);
   send_to(processes_->size(), RankMessage::kDrop);
   for (int rank = 1; rank < processes_->size(); ++rank) {
     if (is_lost(rank)) continue;
@@ -200,8 +201,10 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
       collect();
     } else if (message.kind == static_cast<std::uint32_t>(RankMessage::kDrop) && duty.drop) {
       check(flights.empty(), "ranks are dropped in the middle of a step");
-      duty.drop(in.value<std::uint64_t>());
+      const auto lost = in.value<std::uint64_t>();
+      const auto owners = in.list<std::uint8_t>();
       in.expect_end();
+      duty.drop(lost, owners);
       (void)socket.send(static_cast<std::uint32_t>(RankMessage::kDrop), {});
     } else {
       fail(ErrorKind::kFatal, "a rank was sent a message of kind {}", message.kind);

@@ -31,6 +31,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,8 +68,9 @@ class RemoteRanks {
   std::optional<BatchResult> result_of(int group, std::uint64_t step_id);
   // Ranks that are lost, bit by bit (SharedRegion::outlive_ranks); each is a group of its own.
   std::uint64_t lost() const { return processes_->region().lost(); }
-  // Tells the other ranks to go on without `lost`. They are between steps when it returns.
-  void drop(std::uint64_t lost);
+  // Tells the other ranks to go on without `lost`, and which rank computes each expert
+  // (SharedExperts). They are between steps when it returns.
+  void drop(std::uint64_t lost, const std::vector<std::uint8_t>& owners);
   // What each group chose in the oldest step that was not given yet. A rank may be a step behind;
   // its choice is then compared at a later call.
   void collected(const std::vector<BatchResult>& results);
@@ -104,8 +106,8 @@ struct RankDuty {
   int depth = 1;  // steps that a rank that samples may have launched and not collected
   int group = 0;  // of data-parallel attention
   bool sends_results = false;
-  // Goes on without these ranks, bit by bit.
-  std::function<void(std::uint64_t lost)> drop = {};
+  // Goes on without these ranks, bit by bit. `owners` compute the experts.
+  std::function<void(std::uint64_t lost, std::span<const std::uint8_t> owners)> drop = {};
 };
 // Throws what a step throws.
 void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty,

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "base/error.h"
 
@@ -57,9 +59,8 @@ Tensor SharedExperts::whole(const Tensor& own) const {
   return all;
 }
 
-void SharedExperts::add(const Tensor& places) {
-  places_.push_back(places);
-  deal(0);
+void SharedExperts::add(const Tensor& places, const Tensor& choices) {
+  layers_.push_back({places, choices});
 }
 
 void SharedExperts::seal() {
@@ -68,35 +69,67 @@ void SharedExperts::seal() {
           std::strerror(errno));
 }
 
-void SharedExperts::deal(std::uint64_t lost) {
-  for (std::size_t layer = 0; layer < places_.size(); ++layer) {
-    const Tensor& places = places_[layer];
-    const std::vector<int> owners =
-        dealt_experts(static_cast<int>(places.numel()), num_ranks_, lost,
-                      static_cast<int>(layer % static_cast<std::size_t>(num_ranks_)));
-    for (std::size_t e = 0; e < owners.size(); ++e)
-      places.ptr<std::int32_t>()[e] = owners[e] == rank_ ? static_cast<std::int32_t>(e) : -1;
+std::vector<std::uint8_t> SharedExperts::deal(std::uint64_t lost) const {
+  std::vector<std::uint8_t> owners;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const Tensor& choices = layers_[layer].choices;
+    check(choices.defined(), "a rank deals experts whose choices it does not count");
+    const std::vector<std::uint8_t> of_layer = dealt_experts(
+        {choices.ptr<std::int64_t>(), static_cast<std::size_t>(choices.numel())}, num_ranks_, lost,
+        static_cast<int>(layer % static_cast<std::size_t>(num_ranks_)));
+    owners.insert(owners.end(), of_layer.begin(), of_layer.end());
   }
+  return owners;
 }
 
-std::vector<int> dealt_experts(int experts, int num_ranks, std::uint64_t lost, int first) {
+void SharedExperts::set_owners(std::span<const std::uint8_t> owners) {
+  for (const Layer& layer : layers_) {
+    const auto experts = static_cast<std::size_t>(layer.places.numel());
+    check(owners.size() >= experts, "{} experts have owners, and a layer has {}", owners.size(),
+          experts);
+    for (std::size_t e = 0; e < experts; ++e)
+      layer.places.ptr<std::int32_t>()[e] = owners[e] == rank_ ? static_cast<std::int32_t>(e) : -1;
+    owners = owners.subspan(experts);
+  }
+  check(owners.empty(), "{} experts of no layer have owners", owners.size());
+}
+
+std::vector<std::uint8_t> dealt_experts(std::span<const std::int64_t> choices, int num_ranks,
+                                        std::uint64_t lost, int first) {
+  const auto experts = static_cast<int>(choices.size());
   check(experts % num_ranks == 0, "{} experts for {} ranks", experts, num_ranks);
-  std::vector<int> owners, counts(static_cast<std::size_t>(num_ranks));
-  for (int e = 0; e < experts; ++e) owners.push_back(e / (experts / num_ranks));
-  for (const int owner : owners) ++counts[static_cast<std::size_t>(owner)];
-  for (int& owner : owners) {
-    if (!is_lost(lost, owner)) continue;
+  struct Rank {
+    std::int64_t choices = 0;
+    int experts = 0;
+  };
+  std::vector<Rank> ranks(static_cast<std::size_t>(num_ranks));
+  std::vector<std::uint8_t> owners(choices.size());
+  std::vector<std::size_t> left;  // experts without an owner
+  const auto give = [&](std::size_t expert, int rank) {
+    owners[expert] = static_cast<std::uint8_t>(rank);
+    ranks[static_cast<std::size_t>(rank)].choices += choices[expert];
+    ++ranks[static_cast<std::size_t>(rank)].experts;
+  };
+  for (std::size_t e = 0; e < choices.size(); ++e) {
+    const int owner = static_cast<int>(e) / (experts / num_ranks);
+    if (is_lost(lost, owner))
+      left.push_back(e);
+    else
+      give(e, owner);
+  }
+  std::ranges::stable_sort(left, std::greater<>(), [&](std::size_t e) { return choices[e]; });
+  for (const std::size_t e : left) {
     int least = -1;
     for (int i = 0; i < num_ranks; ++i) {
       const int rank = (first + i) % num_ranks;
-      if (is_lost(lost, rank)) continue;
-      if (least < 0 ||
-          counts[static_cast<std::size_t>(rank)] < counts[static_cast<std::size_t>(least)])
-        least = rank;
+      const auto load = [&](int r) {
+        return std::pair(ranks[static_cast<std::size_t>(r)].choices,
+                         ranks[static_cast<std::size_t>(r)].experts);
+      };
+      if (!is_lost(lost, rank) && (least < 0 || load(rank) < load(least))) least = rank;
     }
     check(least >= 0, "all {} ranks are lost", num_ranks);
-    owner = least;
-    ++counts[static_cast<std::size_t>(least)];
+    give(e, least);
   }
   return owners;
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/tensors/quantized_blocks.h"
+#include "layers/weights/shared_experts.h"
 #include "layers/weights/weight_staging.h"
 #include "layers/weights/weights.h"
 #include "tensor/copy.h"

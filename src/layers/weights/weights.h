@@ -33,7 +33,6 @@
 #include "layers/weights/expert_layer.h"
 #include "layers/weights/matrix_forms.h"
 #include "layers/weights/numerics.h"
-#include "layers/weights/shared_experts.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/huge_page_arena.h"
@@ -128,6 +127,7 @@ struct RankShare {
   int size = 1;
 };
 
+class SharedExperts;
 class WeightLoader;
 class WeightStaging;
 struct WeightTask;
