@@ -159,6 +159,8 @@ bool RankProcesses::has_ended(Child& child, bool expected) {
                                 : how_it_ended(status);
     log_error("rank {} (process {}) is lost: it {}", child.rank, child.pid, how);
     region_.lose(child.rank);
+    std::lock_guard lock(told_mutex_);
+    if (told_) told_();
   } else if (!expected)
     region_.fail(ErrorKind::kFatal, fmt::format("rank {} (process {}) {}", child.rank, child.pid,
                                                 how_it_ended(status)));
@@ -177,6 +179,11 @@ void RankProcesses::end_all() {
     }
     child.ended = true;
   }
+}
+
+void RankProcesses::on_loss(std::function<void()> told) {
+  std::lock_guard lock(told_mutex_);
+  told_ = std::move(told);
 }
 
 bool RankProcesses::is_lost_soon(int rank) {

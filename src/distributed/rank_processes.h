@@ -57,6 +57,8 @@ class RankProcesses {
   MessageSocket& socket(int rank) { return children_[static_cast<std::size_t>(rank) - 1].socket; }
   int pid(int rank) const { return children_[static_cast<std::size_t>(rank) - 1].pid; }
   int size() const { return region_.size(); }
+  // Calls `told` when a rank is lost, in the thread that looks after ranks; null: no longer.
+  void on_loss(std::function<void()> told);
   // Whether a rank that takes or sends no more messages is lost, and no failure; waits as below.
   bool is_lost_soon(int rank);
   // The region's failure, where one is about to be noticed: waits for it for a second at most.
@@ -84,7 +86,9 @@ class RankProcesses {
   std::vector<Child> children_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;  // guarded by mutex_
+  bool stopping_ = false;       // guarded by mutex_
+  std::mutex told_mutex_;       // held while told_ runs
+  std::function<void()> told_;  // guarded by told_mutex_
   std::thread thread_;
 };
 

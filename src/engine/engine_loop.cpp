@@ -43,6 +43,7 @@ EngineLoop::~EngineLoop() {
   stopping_.store(true);
   inbox_.close();
   thread_.join();
+  if (parts_->plan.outlives_ranks) executor_->on_loss(nullptr);  // which the inbox does not outlive
   if (!parts_->communicators) return;
   trace_.reset();                 // times the runners
   executor_->end_runners();       // before the communicators that their graphs hold
@@ -88,6 +89,7 @@ void EngineLoop::run() {
 
 // The loss of a rank ends its requests. Those of the others go on.
 void EngineLoop::outlive_ranks() {
+  executor_->on_loss([this] { (void)inbox_.try_push(Lost{}); });
   LossHandlers handlers;
   handlers.lose_group = [this](int group) { lose_group(group); };
   handlers.deal = [this](std::uint64_t lost) {
@@ -105,6 +107,8 @@ void EngineLoop::lose_group(int group) {
       Fault{503, "rank_lost", "",
             "the rank that computed the request was lost; send the request again"},
       events_);
+  lost_groups_.fetch_add(1);
+  counters_.update(scheduler_.stats());
   deliver();
 }
 
@@ -206,6 +210,13 @@ void EngineLoop::execute(Report& command) {
 
 void EngineLoop::execute(LookUp& command) {
   command.done.set_value(scheduler_.look_up_prefix(command.request));
+}
+
+// Without work, too, so that the next request finds the experts dealt.
+void EngineLoop::execute(Lost&) {
+  if (stopping_.load() || !failure().empty()) return;
+  executor_->note_lost();
+  if (flights_.empty()) executor_->drop_lost();
 }
 
 void EngineLoop::launch(std::unique_ptr<Step> step) {

@@ -153,8 +153,8 @@ void Executor::outlive_ranks(LossHandlers handlers) {
   others_->region().outlive_ranks();
 }
 
-int Executor::num_lost() const {
-  return others_ ? std::popcount(others_->lost()) : 0;
+void Executor::on_loss(std::function<void()> told) {
+  others_->processes().on_loss(std::move(told));
 }
 
 void Executor::note_lost() {
@@ -181,8 +181,8 @@ void Executor::drop_lost() {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   rebalance_s_.store(rebalance_s_.load() + seconds);
-  log_warning("experts of lost ranks are dealt to the {} ranks that are left, in {:.1f} ms",
-              dp_size_ - std::popcount(dropped_), 1e3 * seconds);
+  log_warning("experts of lost ranks are dealt to others in {:.1f} ms; ranks left: {} of {}",
+              1e3 * seconds, dp_size_ - std::popcount(dropped_), dp_size_);
 }
 
 const Step* Executor::without_lost(const Step& step) {

@@ -24,8 +24,8 @@
 // Where ranks may be lost (outlive_ranks()), each is a data-parallel group. A step that a loss
 // interrupts is computed again, without the group; the result says that all its items failed.
 //
-// One thread calls, but for failure() and num_lost(). Errors: what a runner throws; Error{kBug} for
-// ids out of order.
+// One thread calls, but for failure() and rebalance_s(). Errors: what a runner throws; Error{kBug}
+// for ids out of order.
 #pragma once
 
 #include <atomic>
@@ -68,10 +68,14 @@ class Executor {
 
   // From now on the loss of a rank beside the first does not end the others.
   void outlive_ranks(LossHandlers handlers);
+  // Calls `told` in another thread when a rank is lost; null: no longer. Where no step is in
+  // flight, drop_lost() follows soon.
+  void on_loss(std::function<void()> told);
   // Calls lose_group() for those that were lost since the last call.
   void note_lost();
+  // The same, and goes on without them. No step is in flight. launch() does so by itself.
+  void drop_lost();
   // Any thread.
-  int num_lost() const;
   double rebalance_s() const { return rebalance_s_.load(); }  // of all losses
 
   // By the thread that launches from now on.
@@ -110,7 +114,6 @@ class Executor {
   // In a pipeline: the forward and the choice of the oldest steps that have not begun, while fewer
   // than `most` have.
   void begin_steps(int most);
-  void drop_lost();
   // The step without what groups of lost ranks would compute.
   const Step* without_lost(const Step& step);
   // Does a part of a step; where it fails and ranks wait elsewhere, all of them end.

@@ -271,7 +271,8 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = table_->shared_counters.stats;
   for (const PageGroup& group : options_.groups)
     stats.groups.push_back({.name = group.name, .retention = group.retention});
-  for (const auto& group : groups_) group->add_stats(stats);
+  for (std::size_t group = 0; group < groups_.size(); ++group)
+    groups_[group]->add_stats(stats, !is_lost_[group]);
   stats.queued_tokens = table_->shared_counters.queued_tokens;
   stats.steps_in_flight = steps_in_flight();
   return stats;

@@ -113,7 +113,7 @@ struct SchedulerStats {
   int queued = 0;   // waiting sequences (a request that was never admitted counts one)
   std::int64_t queued_tokens = 0;  // prompt tokens of requests that were never admitted
   int steps_in_flight = 0;
-  std::vector<PageGroupStats> groups;
+  std::vector<PageGroupStats> groups;    // without data-parallel groups that are lost
   std::int64_t last_prefill_tokens = 0;  // tokens of the last planned step
   std::int64_t last_decode_tokens = 0;
   std::int64_t last_hit_tokens = 0;  // reused by the sequences that began in that step

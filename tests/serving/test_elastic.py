@@ -4,14 +4,18 @@ import collections
 import contextlib
 import json
 import os
+import shutil
 import signal
+import struct
 import threading
 import time
 
 import pytest
 from sluice_server import GOLDEN, TINY, Server, sluice
+from test_bad_models import tensors_of, write_tensors
 from test_disconnects import long_body, start_stream
-from test_eplb import figure
+from test_eplb import figure, figures
+from test_quantised_checkpoints import FIXTURES
 from test_ranks import FLAGS, ranks_of
 
 TOLD_S, HUNG_S = 2, 5
@@ -68,19 +72,91 @@ def test_streams_of_other_ranks_go_on_with_the_same_tokens(tmp_path, tiny, act, 
         assert ids == tiny.post("/generate", long_body(i, 24, False), timeout=300).json()["output_ids"], i
 
 
+def lose_one(server, left):
+    """Without any request: the server notices it by itself."""
+    os.kill(ranks_of(server)[0], signal.SIGKILL)
+    end = time.monotonic() + 1
+    while figure(server, "sluice:ranks_alive") != left and time.monotonic() < end:
+        time.sleep(0.02)
+    assert figure(server, "sluice:ranks_alive") == left
+
+
+def capacity(server):
+    pages = sum(figures(server, "sluice:kv_pages").values())
+    return figure(server, "sglang:max_total_num_tokens"), server.get("/get_server_info").json()["max_total_num_tokens"], pages
+
+
 def test_every_rank_but_the_first_may_be_lost(tmp_path, tiny):
     with Server(TINY, *FLAGS, *elastic("4"), log=tmp_path / "log") as server:
+        whole = capacity(server)
         for left in (3, 2, 1):
-            os.kill(ranks_of(server)[0], signal.SIGKILL)
-            end = time.monotonic() + 1
-            while figure(server, "sluice:ranks_alive") != left and time.monotonic() < end:
-                time.sleep(0.02)
-            assert figure(server, "sluice:ranks_alive") == left
+            lose_one(server, left)
+            assert capacity(server) == tuple(figure * left / 4 for figure in whole)
             for i in range(3):   # none of them goes to a lost rank
                 reply = server.post("/generate", long_body(i, 16, False), timeout=300)
                 assert reply.status == 200, reply.body
                 assert reply.json()["output_ids"] == \
                     tiny.post("/generate", long_body(i, 16, False), timeout=300).json()["output_ids"]
+
+
+def generate_all(server):
+    bodies = [{"input_ids": [5 + (7 * i + j * (1 + i)) % 290 for j in range(30 + 9 * i)],
+               "sampling_params": {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}} for i in range(4)]
+    replies = [server.post("/generate", body, timeout=300) for body in bodies]
+    assert all(reply.status == 200 for reply in replies), replies[0].body
+    return [reply.json()["output_ids"] for reply in replies]
+
+
+def outlive(tmp_path, folder, *flags):
+    """The log of a server that gives the same tokens before and after a loss."""
+    with Server(folder, "--tokenizer-path", TINY, "--max-total-tokens", "8192", "--device", "cpu", *elastic("2"), *flags,
+                log=tmp_path / "log") as server:
+        before = generate_all(server)
+        lose_one(server, 1)
+        assert generate_all(server) == before
+    return (tmp_path / "log").read_text()
+
+
+# Experts keep their form when others compute them. The last column: what the log says of the form.
+@pytest.mark.parametrize("model, flags, said", [
+    ("quant-fp8-block-deepseek-v3", (), "computed as stored: fp8 in blocks"),
+    ("quant-fp8-block-deepseek-v3", ("--dtype", "float32"), "widened"),
+    ("quant-mxfp4-gpt-oss", (), "computed as stored: MXFP4 in groups of 32 in 4 matrices"),
+    ("quant-mxfp4-gpt-oss", ("--dtype", "float32"), "widened"),
+    ("sluice-tiny", ("--quantization", "int8"), ""),
+    ("sluice-tiny", ("--quantization", "int4", "--dtype", "bfloat16"), ""),
+    ("sluice-tiny", ("--quantization", "fp8", "--dtype", "bfloat16"), ""),
+    ("qwen3-moe", ("--dtype", "bfloat16"), ""),
+    ("deepseek-v3", ("--load-format", "dummy", "--quantization", "int8"), ""),
+])
+def test_experts_keep_their_form(tmp_path, model, flags, said):
+    places = {"sluice-tiny": TINY, **{path.name: path for path in [*(GOLDEN / "models").iterdir(), *FIXTURES]}}
+    if model not in places:
+        pytest.skip(f"{model} is not unpacked")
+    assert said in outlive(tmp_path, places[model], *flags)
+
+
+def test_an_expert_of_another_form_widens_those_of_all_ranks(tmp_path):
+    source = next((path for path in FIXTURES if path.name == "quant-fp8-block-deepseek-v3"), None)
+    if source is None:
+        pytest.skip("the fixture is not unpacked")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in source.iterdir():
+        shutil.copyfile(path, folder / path.name)
+    tensors, data = tensors_of(folder)
+    parts = {name: data[slice(*info["data_offsets"])] for name, info in tensors.items() if name != "__metadata__"}
+    for part in ("gate", "up", "down"):   # of one expert of the second rank
+        name = f"model.layers.1.mlp.experts.3.{part}_proj.weight"
+        del tensors[name + "_scale_inv"], parts[name + "_scale_inv"]
+        tensors[name]["dtype"] = "BF16"
+        parts[name] = b"".join(struct.pack("<f", ((7 * i) % 23 - 11) / 100)[2:] for i in range(len(parts[name])))
+    begin = 0
+    for name, part in parts.items():
+        tensors[name]["data_offsets"] = [begin, begin + len(part)]
+        begin += len(part)
+    write_tensors(folder, tensors, b"".join(parts.values()))
+    outlive(tmp_path, folder)
 
 
 @pytest.mark.parametrize("flags, said", [
