@@ -10,6 +10,10 @@ does one thing to one rank:
   stop   SIGSTOP for good. The same, behind the 5 s after which a rank counts as hung.
   slow   SIGSTOP for 0.1 to 2 s, then SIGCONT. All streams end as they should, and the server ends with code 0.
 
+With `--elastic` the server has --elastic-ep-backend, and goes on: streams of other ranks end whole, with the tokens of
+a server that lost nothing. Those of the lost one get an error within the same time. New requests are answered, and the
+server ends with code 0 by SIGTERM. While it loads, a loss ends it.
+
 In each case no process is left. Prints each failure, and a last line with the counts and the slowest times. Exits with
 1 if a trial failed.
 """
@@ -42,6 +46,9 @@ LAYOUTS = {
         "tp2 pp2": ["--tp-size", "2", "--pp-size", "2"],
     },
 }
+ELASTIC = ["--elastic-ep-backend", "shared-memory"]
+GROUPS = ["--tp-size", "{0}", "--dp-size", "{0}", "--enable-dp-attention", "--ep-size", "{0}", *ELASTIC]
+LAYOUTS["elastic"] = {f"ep{n}": [word.format(n) for word in GROUPS] for n in (2, 4)}
 TOLD_S, ENDED_S, HUNG_S = 2, 10, 5
 MARGIN_S = 1   # signs of life are looked at several times a second
 
@@ -69,12 +76,13 @@ class Trial:
     def __init__(self, args, layout, act, seed):
         self.random = random.Random(seed)
         self.act, self.streams, self.done = act, [], []
+        self.is_elastic, self.tokens = args.elastic, args.tokens
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.server = subprocess.Popen(
             [args.program, "serve", args.model, "--port", str(self.port), "--device", args.device, "--dtype", "float32",
-             "--max-total-tokens", "32768", "--threads", "1", *LAYOUTS[args.device][layout]],
+             "--max-total-tokens", "32768", "--threads", "1", *LAYOUTS["elastic" if args.elastic else args.device][layout]],
             stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
 
     def is_ready(self):
@@ -87,7 +95,7 @@ class Trial:
 
     def stream(self, tokens):
         """Appends when the stream ended, and how: whole, an error, or cut."""
-        how = "cut"
+        how, ids = "cut", None
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             body = {"text": "Once", "stream": True,
@@ -96,10 +104,12 @@ class Trial:
             response = connection.getresponse()
             how = "error" if response.status != 200 else "cut"
             for line in response:
+                if line.startswith(b"data: {") and b'"error"' not in line:
+                    ids = json.loads(line[6:])["output_ids"]
                 if b'"error"' in line:
                     how = "error"
                 if line.strip() == b"data: [DONE]" and how != "error":
-                    how = "whole"
+                    how = "whole" if not self.is_elastic or ids == self.tokens[:tokens] else "other tokens"
         except OSError:
             pass
         self.done.append((time.monotonic(), how))
@@ -114,7 +124,8 @@ class Trial:
                 return "it did not start", 0, 0
             time.sleep(0.01)
         ranks = children_of(self.server.pid)
-        tokens = self.random.choice([40, 300]) if self.act == "slow" else 4000
+        goes_on = self.act == "slow" or self.is_elastic
+        tokens = self.random.choice([40, 300]) if goes_on else 4000
         threads = [] if at_load else [threading.Thread(target=self.stream, args=(tokens,)) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -126,8 +137,16 @@ class Trial:
         if self.act == "slow":
             time.sleep(self.random.uniform(0.1, 2))
             os.kill(rank, signal.SIGCONT)
+        if at_load and self.is_elastic:
+            while self.server.poll() is None and not self.is_ready():
+                time.sleep(0.01)
+            at_load = self.server.poll() is not None   # else it was ready before the loss
+        if goes_on and not at_load:
             for thread in threads:
                 thread.join(60)
+            told = max((when - begin for when, how in self.done if how == "error"), default=0)
+            if self.is_elastic:
+                self.stream(20)
             self.server.send_signal(signal.SIGTERM)
         try:
             status = self.server.wait(60)
@@ -136,7 +155,8 @@ class Trial:
         ended = time.monotonic() - begin
         for thread in threads:
             thread.join(60)
-        told = max((when - begin for when, _ in self.done), default=0)
+        if not goes_on or at_load:
+            told = max((when - begin for when, _ in self.done), default=0)
         hows = collections.Counter(how for _, how in self.done)
         until = time.monotonic() + 3
         while any(map(is_running, ranks)) and time.monotonic() < until:
@@ -144,8 +164,12 @@ class Trial:
         if any(map(is_running, ranks)):
             return "a rank is left", told, ended
         if self.act == "slow":
-            wrong = status != 0 or hows["whole"] != len(threads)
+            wrong = status != 0 or hows["whole"] != len(threads) + self.is_elastic
             return f"status {status}, streams {dict(hows)}" if wrong else "", told, ended
+        if self.is_elastic and not at_load:
+            hung = HUNG_S + MARGIN_S if self.act == "stop" else 0
+            wrong = status != 0 or hows["whole"] + hows["error"] != len(threads) + 1 or told > TOLD_S + hung or self.done[-1][1] != "whole"
+            return f"status {status}, streams {dict(hows)}, told after {told:.1f} s" if wrong else "", told, ended
         hung = HUNG_S + MARGIN_S if self.act == "stop" else 0
         wrong = status != 4 or told > TOLD_S + hung or ended > ENDED_S + hung or hows["error"] != len(threads)
         return f"status {status}, streams {dict(hows)}, told after {told:.1f} s, ended after {ended:.1f} s" if wrong else "", told, ended
@@ -156,19 +180,40 @@ class Trial:
             self.server.wait()
 
 
+def greedy_tokens(args):
+    """What the streams of a server of one rank get."""
+    alone = argparse.Namespace(**{**vars(args), "elastic": False})
+    LAYOUTS[args.device]["alone"] = []
+    trial = Trial(alone, "alone", "slow", 0)
+    del LAYOUTS[args.device]["alone"]
+    try:
+        while not trial.is_ready():
+            time.sleep(0.05)
+        body = {"text": "Once", "sampling_params": {"max_new_tokens": 300, "temperature": 0, "ignore_eos": True}}
+        connection = http.client.HTTPConnection("127.0.0.1", trial.port, timeout=60)
+        connection.request("POST", "/generate", json.dumps(body), {"Content-Type": "application/json"})
+        return json.loads(connection.getresponse().read())["output_ids"]
+    finally:
+        trial.clean()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", choices=LAYOUTS, default="cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--model", default=ROOT / "models/sluice-tiny")
+    parser.add_argument("--elastic", action="store_true")
     args = parser.parse_args()
+    args.tokens = []
+    if args.elastic:   # what a server that loses nothing gives
+        args.tokens = greedy_tokens(args)
     failed, slowest, counts = 0, collections.defaultdict(lambda: [0.0, 0.0]), collections.Counter()
     for i in range(args.trials):
         seed = args.seed * 100_000 + i
         draw = random.Random(seed)
-        layout, act = draw.choice(list(LAYOUTS[args.device])), draw.choices(["kill", "stop", "slow"], [6, 1, 3])[0]
+        layout, act = draw.choice(list(LAYOUTS["elastic" if args.elastic else args.device])), draw.choices(["kill", "stop", "slow"], [6, 1, 3])[0]
         trial = Trial(args, layout, act, seed)
         try:
             wrong, told, ended = trial.run()

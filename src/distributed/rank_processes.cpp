@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,14 +20,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::seconds kPatience{2};  // for ranks that were told to end
 
-// Puts the two descriptors in their places; they stay open in the next program.
-void place_descriptors(int socket, int region) {
+// Puts the descriptors in their places; they stay open in the next program.
+void place_descriptors(int socket, int region, int experts) {
   // Out of the way first: one may lie where the other goes.
-  const int high_socket = fcntl(socket, F_DUPFD, 64), high_region = fcntl(region, F_DUPFD, 64);
+  const int high_socket = fcntl(socket, F_DUPFD, 64), high_region = fcntl(region, F_DUPFD, 64),
+            high_experts = fcntl(experts, F_DUPFD, 64);
   dup2(high_socket, kRankSocketFd);
   dup2(high_region, kRankRegionFd);
+  dup2(high_experts, kRankExpertsFd);
   close(high_socket);
   close(high_region);
+  close(high_experts);
 }
 
 // A rank ends when the first one does, not by the signals that its terminal sends to all.
@@ -51,14 +55,15 @@ RankEntry run_program(std::vector<std::string> words) {
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    close_range(kRankRegionFd + 1, ~0U, 0);
+    close_range(kRankExpertsFd + 1, ~0U, 0);
     execv(arguments[0], arguments.data());
     return 127;
   };
 }
 
 RankProcesses::RankProcesses(int size, int first, int count, RankEntry entry)
-    : region_(SharedRegion::create(size)) {
+    : region_(SharedRegion::create(size)),
+      experts_fd_(memfd_create("sluice-experts", MFD_CLOEXEC)) {
   for (int rank = 1; rank < size; ++rank)
     children_.push_back({.rank = rank,
                          .socket = MessageSocket(-1),
@@ -77,6 +82,7 @@ RankProcesses::RankProcesses(int size, int first, int count, RankEntry entry)
 
 RankProcesses::~RankProcesses() {
   end();
+  if (experts_fd_ >= 0) close(experts_fd_);
 }
 
 void RankProcesses::end() {
@@ -99,7 +105,7 @@ void RankProcesses::start(Child& child, const RankEntry& entry) {
     if (getppid() != parent) _exit(0);
     set_signals();
     for (Child& other : children_) other.socket.close();
-    place_descriptors(there.fd(), region_.fd());
+    place_descriptors(there.fd(), region_.fd(), experts_fd_);
     _exit(entry());
   }
   child.pid = pid;
@@ -124,6 +130,11 @@ void RankProcesses::look_after(const RankEntry& entry, std::promise<std::string>
       child.silent_ticks = beats == child.beats ? child.silent_ticks + 1 : 0;
       child.beats = beats;
       if (child.silent_ticks * kTick < kSilence) continue;
+      if (region_.outlives_ranks()) {
+        child.is_hung = true;
+        kill(child.pid, SIGKILL);
+        continue;
+      }
       region_.fail(ErrorKind::kFatal,
                    fmt::format("rank {} (process {}) shows no sign of life for {} s", child.rank,
                                child.pid, kSilence.count()));
@@ -142,7 +153,15 @@ bool RankProcesses::has_ended(Child& child, bool expected) {
   int status = 0;
   if (waitpid(child.pid, &status, WNOHANG) != child.pid) return false;
   child.ended = true;
-  if (!expected)
+  if (!expected && region_.outlives_ranks() && !region_.failure()) {
+    const std::string how = child.is_hung
+                                ? fmt::format("showed no sign of life for {} s", kSilence.count())
+                                : how_it_ended(status);
+    log_error("rank {} (process {}) is lost: it {}", child.rank, child.pid, how);
+    region_.lose(child.rank);
+    std::lock_guard lock(told_mutex_);
+    if (told_) told_();
+  } else if (!expected)
     region_.fail(ErrorKind::kFatal, fmt::format("rank {} (process {}) {}", child.rank, child.pid,
                                                 how_it_ended(status)));
   return true;
@@ -160,6 +179,20 @@ void RankProcesses::end_all() {
     }
     child.ended = true;
   }
+}
+
+void RankProcesses::on_loss(std::function<void()> told) {
+  std::lock_guard lock(told_mutex_);
+  told_ = std::move(told);
+}
+
+bool RankProcesses::is_lost_soon(int rank) {
+  if (!region_.outlives_ranks()) return false;
+  const auto deadline = Clock::now() + std::chrono::seconds(1);
+  const auto is_lost = [&] { return (region_.lost() >> rank & 1) != 0; };
+  while (!is_lost() && !region_.failure() && Clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return is_lost();
 }
 
 RankFailure RankProcesses::failure_soon() {

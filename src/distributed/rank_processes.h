@@ -4,12 +4,14 @@
 //   SharedMemoryCommunicator communicator(ranks.region(), 0);
 //   ranks.socket(2).send(kind, bytes);
 //
-// A rank gets its socket as descriptor kRankSocketFd and the shared region as kRankRegionFd. It
-// calls RankGuard (below) first.
+// A rank gets its socket as descriptor kRankSocketFd and the shared region as kRankRegionFd. A file
+// of memory for experts that all ranks have is kRankExpertsFd. A rank calls RankGuard (below)
+// first.
 //
 // A thread looks after the ranks. A rank that ends, or whose guard is silent for kSilence, is a
-// failure: the region keeps it, so every wait ends, and all ranks are killed. No rank outlives this
-// object, or the process: the system kills ranks whose parent is gone.
+// failure: the region keeps it, so every wait ends, and all ranks are killed. Where the region
+// outlives ranks, that rank alone is killed, and the region says that it is lost. No rank outlives
+// this object, or the process: the system kills ranks whose parent is gone.
 #pragma once
 
 #include <atomic>
@@ -27,7 +29,7 @@
 
 namespace sluice {
 
-inline constexpr int kRankSocketFd = 3, kRankRegionFd = 4;
+inline constexpr int kRankSocketFd = 3, kRankRegionFd = 4, kRankExpertsFd = 5;
 
 // What a new process does with its descriptors in place; returns its exit status. It runs between
 // fork() and the start of a program, where other threads may hold locks.
@@ -51,9 +53,14 @@ class RankProcesses {
   void end();
 
   SharedRegion& region() { return region_; }
+  int experts_fd() const { return experts_fd_; }
   MessageSocket& socket(int rank) { return children_[static_cast<std::size_t>(rank) - 1].socket; }
   int pid(int rank) const { return children_[static_cast<std::size_t>(rank) - 1].pid; }
   int size() const { return region_.size(); }
+  // Calls `told` when a rank is lost, in the thread that looks after ranks; null: no longer.
+  void on_loss(std::function<void()> told);
+  // Whether a rank that takes or sends no more messages is lost, and no failure; waits as below.
+  bool is_lost_soon(int rank);
   // The region's failure, where one is about to be noticed: waits for it for a second at most.
   RankFailure failure_soon();
 
@@ -65,6 +72,7 @@ class RankProcesses {
     bool ended = false;
     std::uint32_t beats = 0;
     int silent_ticks = 0;
+    bool is_hung = false;
   };
   void look_after(const RankEntry& entry, std::promise<std::string> started);
   void start(Child& child, const RankEntry& entry);
@@ -73,11 +81,14 @@ class RankProcesses {
   void end_all();
 
   SharedRegion region_;
+  const int experts_fd_;  // a file without a name
   // [rank - 1]: of the thread once it runs, but for the sockets. Ranks elsewhere count as ended.
   std::vector<Child> children_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;  // guarded by mutex_
+  bool stopping_ = false;       // guarded by mutex_
+  std::mutex told_mutex_;       // held while told_ runs
+  std::function<void()> told_;  // guarded by told_mutex_
   std::thread thread_;
 };
 

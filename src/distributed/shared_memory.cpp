@@ -54,9 +54,19 @@ void SharedMemoryCommunicator::exchange(
   region_.advance(region_.posted(lane_, own), operation + 1);
   for (int rank = 0; rank < size(); ++rank) {
     const int other = group_.first + rank;
-    if (other != own) region_.await(region_.posted(lane_, other), operation + 1, spin_us_);
+    if ((dropped_ >> other & 1) != 0) continue;
+    if (other != own && lane_ == SharedRegion::kAllRanks)
+      region_.await_posted(other, operation + 1, dropped_, spin_us_);
+    else if (other != own)
+      region_.await(region_.posted(lane_, other), operation + 1, spin_us_);
     read(rank, region_.slot(lane_, other, operation));
   }
+}
+
+void SharedMemoryCommunicator::drop(std::uint64_t lost) {
+  check(lane_ == SharedRegion::kAllRanks && (lost & 1) == 0, "ranks of mask {:x} are dropped",
+        lost);
+  dropped_ = lost;
 }
 
 void SharedMemoryCommunicator::all_reduce(const Tensor& x) {

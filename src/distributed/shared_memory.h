@@ -46,6 +46,10 @@ class SharedMemoryCommunicator final : public Communicator {
   void all_gather(const Tensor& x, const Tensor& out) override;
   void broadcast(const Tensor& x, int root) override;
   void barrier() override;
+  // The ranks of the region that are lost, bit by bit: from now on they have no part in
+  // collectives. Sums go over the others, and all_gather() leaves the places of these as they are.
+  // All living ranks call it between the same operations; all_ranks communicators only.
+  void drop(std::uint64_t lost);
   // Throws the failure of the ranks, if there is one.
   void check_ranks() const { region_.check(); }
   bool has_failed() const { return region_.failure().has_value(); }
@@ -60,6 +64,7 @@ class SharedMemoryCommunicator final : public Communicator {
   const RankGroup group_;
   const int rank_, spin_us_;
   std::uint32_t num_operations_ = 0;
+  std::uint64_t dropped_ = 0;
 };
 
 }  // namespace sluice

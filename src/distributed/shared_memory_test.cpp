@@ -137,6 +137,92 @@ TEST(Processes, AWaitEndsSoonAfterAPeerIsKilled) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
+// Sums until a rank is lost. Returns how many sums were whole; a wrong one is a failure.
+std::uint64_t sum_until_a_loss(SharedMemoryCommunicator& communicator, SharedRegion& region,
+                               std::uint64_t gone, int most) {
+  std::uint64_t count = 0;
+  float expected = 0;
+  for (int rank = 0; rank < region.size(); ++rank)
+    if ((gone >> rank & 1) == 0) expected += static_cast<float>(rank + 1);
+  try {
+    for (; count < static_cast<std::uint64_t>(most); ++count) {
+      std::vector<float> sum(100, static_cast<float>(communicator.rank() + 1));
+      communicator.all_reduce(Tensor::dense(sum.data(), DType::kF32, {100}));
+      if (std::ranges::any_of(sum, [&](float value) { return value != expected; }))
+        region.fail(ErrorKind::kBug, "a sum is wrong");
+    }
+  } catch (const RanksLost&) {
+  }
+  return count;
+}
+
+// One rank after another is killed at any point. The others end the same sums and interrupt the
+// same one, and then go on among themselves.
+TEST(Processes, LeaveTheSameOperationWhenARankIsLost) {
+  constexpr int kForEver = 1 << 30, kMore = 50;
+  for (int trial = 0; trial < 20; ++trial) {
+    RankProcesses ranks(
+        4, process([](SharedRegion& region, MessageSocket& socket, int rank) {
+          SharedMemoryCommunicator communicator(region, rank);
+          std::uint64_t gone = 0;
+          Message message;
+          for (std::uint32_t round = 0;; ++round) {
+            region.put_result(rank, round, sum_until_a_loss(communicator, region, gone, kForEver));
+            if (!socket.receive(message)) return 0;
+            gone = message.kind;
+            communicator.drop(gone);
+            (void)socket.send(1, {});
+          }
+        }));
+    tell_ranks(ranks);
+    ranks.region().outlive_ranks();
+    SharedMemoryCommunicator communicator(ranks.region(), 0);
+    std::uint64_t gone = 0;
+    std::uint32_t round = 0;
+    for (const int victim : {2, 1, 3}) {
+      std::thread killer([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(137 * trial));
+        kill(ranks.pid(victim), SIGKILL);
+      });
+      const std::uint64_t count = sum_until_a_loss(communicator, ranks.region(), gone, kForEver);
+      killer.join();
+      gone |= std::uint64_t{1} << victim;
+      ASSERT_FALSE(ranks.region().failure().has_value()) << ranks.region().failure()->text;
+      ASSERT_EQ(ranks.region().lost(), gone);
+      for (int rank = 1; rank < 4; ++rank) {
+        if ((gone >> rank & 1) != 0) continue;
+        Message answer;
+        ASSERT_TRUE(ranks.socket(rank).send(static_cast<std::uint32_t>(gone), {}));
+        ASSERT_TRUE(ranks.socket(rank).receive(answer));
+        EXPECT_EQ(ranks.region().result(rank, round), count) << "rank " << rank;
+      }
+      communicator.drop(gone);
+      ++round;
+    }
+    EXPECT_EQ(sum_until_a_loss(communicator, ranks.region(), gone, kMore), kMore);
+  }
+}
+
+TEST(Processes, AStoppedRankIsKilledWhereTheOthersGoOn) {
+  RankProcesses ranks(2, process([](SharedRegion& region, MessageSocket&, int rank) {
+                        SharedMemoryCommunicator communicator(region, rank);
+                        for (;;) communicator.barrier();
+                        return 0;
+                      }));
+  tell_ranks(ranks);
+  ranks.region().outlive_ranks();
+  SharedMemoryCommunicator communicator(ranks.region(), 0);
+  communicator.barrier();
+  ASSERT_EQ(kill(ranks.pid(1), SIGSTOP), 0);
+  const auto start = Clock::now();
+  EXPECT_THROW(for (;;) communicator.barrier(), RanksLost);
+  EXPECT_LT(Clock::now() - start, 2 * RankProcesses::kSilence);
+  EXPECT_FALSE(ranks.region().failure().has_value());
+  Message none;
+  EXPECT_FALSE(ranks.socket(1).receive(none));
+  EXPECT_TRUE(ranks.is_lost_soon(1));
+}
+
 TEST(Processes, AStoppedPeerCountsAsHung) {
   RankProcesses ranks(2, process([](SharedRegion& region, MessageSocket&, int rank) {
                         SharedMemoryCommunicator communicator(region, rank);

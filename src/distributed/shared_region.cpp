@@ -19,7 +19,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x736c7569'63650003ull;  // the last digits: version of the layout
+constexpr std::uint64_t kMagic = 0x736c7569'63650004ull;  // the last digits: version of the layout
 constexpr std::size_t kMaxText = 1024;
 constexpr std::size_t kLine = 64;  // bytes of a cache line
 // A sleeper looks for a failure this often, also when nobody wakes it.
@@ -66,6 +66,8 @@ struct SharedRegion::Header {
   std::uint32_t failure_kind = 0;
   std::uint32_t failure_length = 0;
   char failure_text[kMaxText] = {};
+  alignas(kLine) Word outlives_ranks{0};
+  std::atomic<std::uint64_t> lost{0};
   alignas(kLine) Word has_bell{0};
   Counter bell;
   Cell cells[kMaxRanks];
@@ -157,6 +159,24 @@ void SharedRegion::check() const {
   if (const std::optional<RankFailure> why = failure()) throw Error(why->kind, why->text);
 }
 
+void SharedRegion::outlive_ranks() {
+  header_->outlives_ranks.store(1);
+}
+
+bool SharedRegion::outlives_ranks() const {
+  return header_->outlives_ranks.load() != 0;
+}
+
+void SharedRegion::lose(int rank) {
+  header_->lost.fetch_or(std::uint64_t{1} << rank);
+  for (int other = 0; other < size(); ++other)
+    for (const Counter& counter : header_->cells[other].posted) wake(counter.count);
+}
+
+std::uint64_t SharedRegion::lost() const {
+  return header_->lost.load(std::memory_order_acquire);
+}
+
 void SharedRegion::beat(int rank) {
   header_->cells[rank].beats.fetch_add(1, std::memory_order_relaxed);
 }
@@ -212,27 +232,50 @@ void SharedRegion::set(Counter& counter, std::uint32_t count) {
   if (counter.sleepers.load() != 0) wake(counter.count);
 }
 
-void SharedRegion::await(Counter& counter, std::uint32_t count, int spin_us) const {
-  const auto is_there = [&] {
-    return has_reached(counter.count.load(std::memory_order_acquire), count);
-  };
-  if (is_there()) return;
+bool SharedRegion::await_spinning(const Counter& counter, std::uint32_t count, int spin_us) const {
+  const auto is_there = [&] { return has_reached(count_of(counter), count); };
+  if (is_there()) return true;
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::microseconds(spin_us);
   do {
     // One pause may take a hundred cycles: check after each, and read the clock now and then.
     for (int i = 0; i < 64; ++i) {
-      if (is_there()) return;
+      if (is_there()) return true;
       _mm_pause();
     }
   } while (Clock::now() < deadline);
+  return false;
+}
+
+void SharedRegion::await(Counter& counter, std::uint32_t count, int spin_us) const {
+  if (await_spinning(counter, count, spin_us)) return;
   for (;;) {
     check();
     counter.sleepers.fetch_add(1);
     const std::uint32_t seen = counter.count.load();
     if (!has_reached(seen, count)) sleep_on(counter.count, seen);
     counter.sleepers.fetch_sub(1);
-    if (is_there()) return;
+    if (has_reached(count_of(counter), count)) return;
+  }
+}
+
+void SharedRegion::await_posted(int rank, std::uint32_t count, std::uint64_t dropped,
+                                int spin_us) const {
+  Counter& counter = posted(kAllRanks, rank);
+  if (await_spinning(counter, count, spin_us)) return;
+  for (;;) {
+    check();
+    // What a lost rank has posted does not change any more. If it is less than `count`, no rank
+    // ends this operation. Else no living rank is stuck in an earlier one, and all end it.
+    const std::uint64_t lost = this->lost() & ~dropped;
+    for (int other = 0; lost != 0 && other < size(); ++other)
+      if ((lost >> other & 1) != 0 && !has_reached(count_of(posted(kAllRanks, other)), count))
+        throw RanksLost();
+    counter.sleepers.fetch_add(1);
+    const std::uint32_t seen = counter.count.load();
+    if (!has_reached(seen, count)) sleep_on(counter.count, seen);
+    counter.sleepers.fetch_sub(1);
+    if (has_reached(count_of(counter), count)) return;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,11 @@ inline constexpr int kMaxRanks = 64;
 struct RankFailure {
   ErrorKind kind = ErrorKind::kFatal;
   std::string text;
+};
+
+// A rank is lost that has not posted its part of a collective, which therefore ends at no rank.
+struct RanksLost : std::exception {
+  const char* what() const noexcept override { return "a rank is lost"; }
 };
 
 class SharedRegion {
@@ -55,6 +61,14 @@ class SharedRegion {
   std::optional<RankFailure> failure() const;
   // Throws the failure, if there is one.
   void check() const;
+
+  // From now on the end of a rank beside the first is no failure.
+  void outlive_ranks();
+  bool outlives_ranks() const;
+  // The process of a rank has ended. Collectives that it has posted its part of still end, at all
+  // ranks; the next one throws RanksLost, at all ranks.
+  void lose(int rank);
+  std::uint64_t lost() const;  // bit r: rank r
 
   // By a thread of its own in each rank, several times a second.
   void beat(int rank);
@@ -92,6 +106,9 @@ class SharedRegion {
   // Waits until a counter has reached `count`: spins for `spin_us`, then sleeps. Throws the
   // failure.
   void await(Counter& counter, std::uint32_t count, int spin_us) const;
+  // The same in operation `count` - 1 of all ranks but those of `dropped`. Throws RanksLost.
+  void await_posted(int rank, std::uint32_t count, std::uint64_t dropped, int spin_us) const;
+  bool await_spinning(const Counter& counter, std::uint32_t count, int spin_us) const;
   // Operations that a rank has posted; pieces sent to a rank, and those that it has taken.
   Counter& posted(Lane lane, int rank) const;
   Counter& sent(int rank) const;

@@ -102,6 +102,9 @@ struct EngineStats {
   double expert_move_s = 0;
   std::vector<std::vector<std::int64_t>> expert_choices;  // [layers][groups]
   std::vector<int> expert_layers;                         // numbers of these layers
+  // Ranks that may be lost (--elastic-ep-backend); zeros where a lost rank ends the server.
+  int elastic_ranks = 0, live_ranks = 0;
+  double rebalance_s = 0;             // of all rebalances after a loss
   double seconds_since_progress = 0;  // since a step completed, while work is queued; else 0
   double last_step_s = 0;
   double step_s = 0;                 // of all steps

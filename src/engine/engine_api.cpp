@@ -179,9 +179,14 @@ bool EngineLoop::idle() const {
 EngineStats EngineLoop::stats() const {
   EngineStats out = counters_.read(max_total_tokens(), waiting_.load());
   const SchedulerOptions& limits = parts_->plan.scheduler;
-  out.max_running_requests = limits.max_running_requests * limits.dp_size;
+  out.max_running_requests = limits.max_running_requests * live_groups();
   out.prefix_cache = !parts_->plan.scheduler.disable_radix_cache;
   out.has_speculation = parts_->plan.speculation.is_on();
+  if (parts_->plan.outlives_ranks) {
+    out.elastic_ranks = limits.dp_size;
+    out.live_ranks = live_groups();
+    out.rebalance_s = executor_->rebalance_s();
+  }
   return out;
 }
 

@@ -43,6 +43,7 @@ EngineLoop::~EngineLoop() {
   stopping_.store(true);
   inbox_.close();
   thread_.join();
+  if (parts_->plan.outlives_ranks) executor_->on_loss(nullptr);  // which the inbox does not outlive
   if (!parts_->communicators) return;
   trace_.reset();                 // times the runners
   executor_->end_runners();       // before the communicators that their graphs hold
@@ -68,6 +69,7 @@ void EngineLoop::run() {
   // crowded on one node.
   executor_->bind_caller();
   if (balancer_.is_on()) count_experts();
+  if (parts_->plan.outlives_ranks) outlive_ranks();
   try {
     loop();
   } catch (const std::exception& error) {
@@ -83,6 +85,31 @@ void EngineLoop::run() {
   while (std::optional<Command> command = inbox_.try_pop())
     std::visit([this](auto& c) { execute(c); }, *command);
   end_live(Fault{503, "shutting_down", "", "the server is shutting down"});
+}
+
+// The loss of a rank ends its requests. Those of the others go on.
+void EngineLoop::outlive_ranks() {
+  executor_->on_loss([this] { (void)inbox_.try_push(Lost{}); });
+  LossHandlers handlers;
+  handlers.lose_group = [this](int group) { lose_group(group); };
+  handlers.deal = [this](std::uint64_t lost) {
+    return parts_->communicators->shared_experts()->deal(lost);
+  };
+  handlers.drop = [this](std::uint64_t lost, std::span<const std::uint8_t> owners) {
+    parts_->communicators->drop(lost, owners);
+  };
+  executor_->outlive_ranks(std::move(handlers));
+}
+
+void EngineLoop::lose_group(int group) {
+  scheduler_.lose_group(
+      group,
+      Fault{503, "rank_lost", "",
+            "the rank that computed the request was lost; send the request again"},
+      events_);
+  lost_groups_.fetch_add(1);
+  counters_.update(scheduler_.stats());
+  deliver();
 }
 
 // Plan, launch, commit: everything else hangs off these calls.
@@ -116,6 +143,7 @@ void EngineLoop::take_commands(bool wait) {
 
 void EngineLoop::execute(Submit& command) {
   waiting_.fetch_sub(1);
+  executor_->note_lost();  // so that the request goes to a rank that is there
   const std::uint64_t id = command.request.id;
   LiveRequest live;
   live.sink = std::move(command.sink);
@@ -182,6 +210,13 @@ void EngineLoop::execute(Report& command) {
 
 void EngineLoop::execute(LookUp& command) {
   command.done.set_value(scheduler_.look_up_prefix(command.request));
+}
+
+// Without work, too, so that the next request finds the experts dealt.
+void EngineLoop::execute(Lost&) {
+  if (stopping_.load() || !failure().empty()) return;
+  executor_->note_lost();
+  if (flights_.empty()) executor_->drop_lost();
 }
 
 void EngineLoop::launch(std::unique_ptr<Step> step) {

@@ -89,7 +89,8 @@ class EngineLoop final : public Engine {
     Request request;
     std::promise<PrefixLookup> done;
   };
-  using Command = std::variant<Submit, Abort, Flush, Report, LookUp>;
+  struct Lost {};  // a rank
+  using Command = std::variant<Submit, Abort, Flush, Report, LookUp, Lost>;
 
   // A request that is not over.
   struct LiveRequest {
@@ -114,19 +115,21 @@ class EngineLoop final : public Engine {
   void execute(Flush& command);
   void execute(Report& command);
   void execute(LookUp& command);
+  void execute(Lost& command);
   bool computes_apart(const Request& request) const;
   void launch(std::unique_ptr<Step> step);
   void commit_oldest();
   std::vector<SampleInputs> masks_of(const Step& step);
   SchedulerOptions scheduler_options();
   void end_refused();
+  void outlive_ranks();
+  void lose_group(int group);
   void count_experts();
   void deliver();
   void end_live(const Fault& fault);
-  // Of all data-parallel groups.
-  std::int64_t max_total_tokens() const {
-    return memory_plan().max_total_tokens * parts_->plan.scheduler.dp_size;
-  }
+  // Of all data-parallel groups that are not lost.
+  std::int64_t max_total_tokens() const { return memory_plan().max_total_tokens * live_groups(); }
+  int live_groups() const { return parts_->plan.scheduler.dp_size - lost_groups_.load(); }
   double now_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   // Constant after construction.
@@ -139,6 +142,7 @@ class EngineLoop final : public Engine {
   Channel<Command> inbox_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<int> waiting_{0};  // requests in the inbox
+  std::atomic<int> lost_groups_{0};
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
   EngineCounters counters_;

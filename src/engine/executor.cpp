@@ -1,14 +1,29 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <future>
 #include <optional>
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "engine/grammar_rows.h"
 
 namespace sluice {
+namespace {
+
+// A group that is lost has computed nothing.
+BatchResult failed_result(const Batch& batch) {
+  BatchResult result;
+  result.token_offsets.assign(batch.items.size() + 1, 0);
+  result.prompt_offsets.assign(batch.items.size() + 1, 0);
+  result.failed.assign(batch.items.size(), 1);
+  return result;
+}
+
+}  // namespace
 
 // The thread of one rank: does what it is given, in order.
 class RankThread {
@@ -113,12 +128,83 @@ void Executor::begin_steps(int most) {
 void Executor::launch(const Step& step) {
   check(static_cast<int>(step.dp.size()) == dp_size_, "a step of {} groups for {}", step.dp.size(),
         dp_size_);
-  InFlight flight{.step = &step, .pending = std::vector<Pending>(ranks_.size()), .inputs = {}};
+  for (;;) {
+    drop_lost();
+    InFlight flight{
+        .step = without_lost(step), .pending = std::vector<Pending>(ranks_.size()), .inputs = {}};
+    bool is_interrupted = false;
+    attempt([&] {
+      try {
+        if (others_) others_->launch(*flight.step);
+        if (!is_pipeline_) forward(flight);
+      } catch (const RanksLost&) {
+        is_interrupted = true;
+      }
+    });
+    if (is_interrupted) continue;
+    in_flight_.push_back(std::move(flight));
+    return;
+  }
+}
+
+void Executor::outlive_ranks(LossHandlers handlers) {
+  check(others_ != nullptr && tp_size_ == 1 && !is_pipeline_, "ranks that cannot be lost");
+  loss_ = std::move(handlers);
+  others_->region().outlive_ranks();
+}
+
+void Executor::on_loss(std::function<void()> told) {
+  others_->processes().on_loss(std::move(told));
+}
+
+void Executor::note_lost() {
+  if (!loss_.lose_group) return;
+  const std::uint64_t lost = others_->lost();
+  for (int group = 1; group < dp_size_; ++group) {
+    const std::uint64_t bit = std::uint64_t{1} << group;
+    if ((lost & ~noted_ & bit) == 0) continue;
+    noted_ |= bit;
+    loss_.lose_group(group);
+  }
+}
+
+void Executor::drop_lost() {
+  note_lost();
+  if (noted_ == dropped_) return;
+  const auto start = std::chrono::steady_clock::now();
   attempt([&] {
-    if (others_) others_->launch(step);
-    if (!is_pipeline_) forward(flight);
+    const std::vector<std::uint8_t> owners = loss_.deal(noted_);
+    others_->drop(noted_, owners);
+    loss_.drop(noted_, owners);
   });
-  in_flight_.push_back(std::move(flight));
+  dropped_ = noted_;
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  rebalance_s_.store(rebalance_s_.load() + seconds);
+  log_warning("experts of lost ranks are dealt to others in {:.1f} ms; ranks left: {} of {}",
+              1e3 * seconds, dp_size_ - std::popcount(dropped_), dp_size_);
+}
+
+const Step* Executor::without_lost(const Step& step) {
+  planned_ = nullptr;
+  bool has_work = false;
+  for (int group = 0; group < dp_size_; ++group)
+    has_work = has_work || ((dropped_ >> group & 1) != 0 &&
+                            step.dp[static_cast<std::size_t>(group)].num_tokens() > 0);
+  if (!has_work) return &step;
+  check(in_flight_.empty(), "a rank is lost with {} steps in flight", in_flight_.size());
+  planned_ = &step;
+  left_ = step;
+  for (int group = 0; group < dp_size_; ++group) {
+    if ((dropped_ >> group & 1) == 0) continue;
+    const auto index = static_cast<std::size_t>(group);
+    left_.dp[index] = {};
+    left_.dp[index].groups.resize(step.dp[index].groups.size());
+    for (PageRows& rows : left_.dp[index].groups) rows.offsets = {0};
+    left_.global_tokens[index] = 0;
+  }
+  left_.hash = hash_step(left_);
+  return &left_;
 }
 
 void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs) {
@@ -127,11 +213,14 @@ void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& in
   check(inputs.empty() || static_cast<int>(inputs.size()) == dp_size_,
         "sampling inputs of {} groups for {}", inputs.size(), dp_size_);
   InFlight& flight = in_flight_.back();
+  // The masks may have been those of a lost group alone; the others do not wait for any then.
+  static const std::vector<SampleInputs> none;
+  const std::vector<SampleInputs>& given = GrammarRows::wants_masks(*flight.step) ? inputs : none;
   try {
     attempt([&] {
-      if (others_) others_->sample(step_id, inputs);
-      if (!is_pipeline_) return choose(flight, inputs);
-      flight.inputs = inputs;
+      if (others_) others_->sample(step_id, given);
+      if (!is_pipeline_) return choose(flight, given);
+      flight.inputs = given;
       flight.has_inputs = true;
       begin_steps(max_ahead_);
     });
@@ -157,10 +246,16 @@ StepResult Executor::collect(std::uint64_t step_id) {
     });
     if (!others_) return;
     out.dp.push_back(std::move(results.front()));
-    for (int group = 1; group < dp_size_; ++group)
-      out.dp.push_back(others_->result_of(group, step_id));
+    const Step& planned = planned_ != nullptr ? *planned_ : *flight.step;
+    for (int group = 1; group < dp_size_; ++group) {
+      std::optional<BatchResult> result;
+      if ((dropped_ >> group & 1) == 0) result = others_->result_of(group, step_id);
+      out.dp.push_back(result ? *std::move(result)
+                              : failed_result(planned.dp[static_cast<std::size_t>(group)]));
+    }
     others_->collected(out.dp);
   });
+  note_lost();
   if (others_) return out;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank % static_cast<std::size_t>(tp_size_) == 0)

@@ -21,14 +21,19 @@
 // launched. This one does its part when it is collected, or on a GPU as soon as few enough steps
 // are ahead: so the thread plans a further step while the first stage computes this one.
 //
-// One thread calls, but for failure(). Errors: what a runner throws; Error{kBug} for ids out of
-// order.
+// Where ranks may be lost (outlive_ranks()), each is a data-parallel group. A step that a loss
+// interrupts is computed again, without the group; the result says that all its items failed.
+//
+// One thread calls, but for failure() and rebalance_s(). Errors: what a runner throws; Error{kBug}
+// for ids out of order.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +48,16 @@ namespace sluice {
 
 class RankThread;
 
+// What follows when a rank is lost, where the others go on.
+struct LossHandlers {
+  // First: the group's requests cannot be computed. In the thread that calls, within a call.
+  std::function<void(int group)> lose_group;
+  // Then, between steps: the rank that computes each expert without these ones, bit by bit.
+  std::function<std::vector<std::uint8_t>(std::uint64_t lost)> deal;
+  // This rank goes on so.
+  std::function<void(std::uint64_t lost, std::span<const std::uint8_t> owners)> drop;
+};
+
 class Executor {
  public:
   // Ranks in the order above; dp_size divides their number.
@@ -50,6 +65,18 @@ class Executor {
   explicit Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size = 1,
                     std::unique_ptr<RemoteRanks> others = nullptr);
   ~Executor();
+
+  // From now on the loss of a rank beside the first does not end the others.
+  void outlive_ranks(LossHandlers handlers);
+  // Calls `told` in another thread when a rank is lost; null: no longer. Where no step is in
+  // flight, drop_lost() follows soon.
+  void on_loss(std::function<void()> told);
+  // Calls lose_group() for those that were lost since the last call.
+  void note_lost();
+  // The same, and goes on without them. No step is in flight. launch() does so by itself.
+  void drop_lost();
+  // Any thread.
+  double rebalance_s() const { return rebalance_s_.load(); }  // of all losses
 
   // By the thread that launches from now on.
   void bind_caller();
@@ -74,7 +101,7 @@ class Executor {
 
  private:
   struct InFlight {
-    const Step* step;
+    const Step* step;                  // as it was launched
     std::vector<Pending> pending;      // [ranks]
     std::vector<SampleInputs> inputs;  // of a step of a pipeline that has not begun here
     bool has_inputs = false, has_begun = false;
@@ -87,6 +114,8 @@ class Executor {
   // In a pipeline: the forward and the choice of the oldest steps that have not begun, while fewer
   // than `most` have.
   void begin_steps(int most);
+  // The step without what groups of lost ranks would compute.
+  const Step* without_lost(const Step& step);
   // Does a part of a step; where it fails and ranks wait elsewhere, all of them end.
   void attempt(const std::function<void()>& part);
 
@@ -94,6 +123,11 @@ class Executor {
   const int dp_size_, tp_size_;
   const std::unique_ptr<RemoteRanks> others_;  // null: none
   const bool is_pipeline_;
+  LossHandlers loss_;
+  std::uint64_t noted_ = 0, dropped_ = 0;  // lost ranks, bit by bit
+  Step left_;                              // of a step, without lost groups
+  const Step* planned_ = nullptr;          // that left_ was made of; null: none in flight
+  std::atomic<double> rebalance_s_{0};
   int max_ahead_ = 0;  // steps of a pipeline that begin before they are collected
   std::vector<std::unique_ptr<RankThread>> threads_;  // [ranks]; empty in a world of one
   std::deque<InFlight> in_flight_;

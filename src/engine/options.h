@@ -88,10 +88,11 @@ struct Options {
   int eplb_rebalance_layers_per_chunk = 0;       // 0: one
   double eplb_min_rebalancing_utilization_threshold = 1;
   bool enable_expert_distribution_metrics = false;
-  int pp_size = 1;                   // stages that share the layers; each has tp_size ranks
-  int pp_max_micro_batch_size = 0;   // decode rows of a step of stages; 0: an equal share
-  int dp_size = 1;                   // groups of the ranks, each with attention of its own
-  bool enable_dp_attention = false;  // what dp_size above 1 needs
+  std::string elastic_ep_backend = "none";  // else the server outlives ranks (docs/ranks.md)
+  int pp_size = 1;                          // stages that share the layers; each has tp_size ranks
+  int pp_max_micro_batch_size = 0;          // decode rows of a step of stages; 0: an equal share
+  int dp_size = 1;                          // groups of the ranks, each with attention of its own
+  bool enable_dp_attention = false;         // what dp_size above 1 needs
   int num_ranks() const { return tp_size * pp_size; }
   // Several hosts (docs/ranks.md). The program fills what is not given from its launcher.
   int nnodes = 0;              // hosts that share the ranks equally; 0: one

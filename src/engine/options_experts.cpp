@@ -12,6 +12,15 @@ void set_utilization(Options& o, std::string_view v) {
   o.eplb_min_rebalancing_utilization_threshold = option_parse::number(v, 0, 1);
 }
 
+void set_elastic(Options& o, std::string_view v) {
+  require(v != "mooncake" && v != "nixl",
+          "{} is refused: ranks exchange over memory that they share; give "
+          "--elastic-ep-backend shared-memory",
+          v);
+  o.elastic_ep_backend =
+      option_parse::choice(v, {{"none", "none"}, {"shared-memory", "shared-memory"}});
+}
+
 }  // namespace
 
 std::vector<OptionRow> expert_option_rows() {
@@ -70,6 +79,13 @@ std::vector<OptionRow> expert_option_rows() {
        .help = "/metrics has the choices of experts by layer and group of --ep-size.",
        .set = set_flag<&Options::enable_expert_distribution_metrics>,
        .get = field<&Options::enable_expert_distribution_metrics>},
+      {.name = "elastic-ep-backend",
+       .group = kRuntime,
+       .allowed = "none, shared-memory",
+       .help = "What keeps the experts of a rank that is lost: none ends the server; with "
+               "shared-memory the other ranks go on, and compute them (docs/ranks.md).",
+       .set = set_elastic,
+       .get = field<&Options::elastic_ep_backend>},
   };
 }
 

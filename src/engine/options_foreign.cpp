@@ -106,7 +106,6 @@ std::vector<OptionRow> foreign_option_rows() {
       refused("eplb-config", "", kString, "",
               "give --ep-num-redundant-experts and --eplb-rebalance-num-iterations instead"),
       refused("eplb-log-balancedness", "", kFlag, "false", "/metrics has sglang:eplb_balancedness"),
-      refused("elastic-ep-backend", "", kString, "", "a server ends when one of its ranks is lost"),
       refused("master-addr", "", kString, "", "give --dist-init-addr HOST:PORT instead"),
       refused("master-port", "", kInt, "", "give --dist-init-addr HOST:PORT instead"),
       refused("structured-outputs-config", "", kString, "",

@@ -81,27 +81,18 @@ std::string other_value(const OptionRow& row) {
   }
   if (row.type == OptionType::kFloat) return "0.25";
   if (row.type == OptionType::kList) return "one,two";
-  for (const std::string_view word : {"both",
-                                      "cuda",
-                                      "bfloat16",
-                                      "float8_e4m3fn",
-                                      "int8",
-                                      "lpm",
-                                      "native",
-                                      "isolate",
-                                      "openai",
-                                      "warning",
-                                      "vllm",
-                                      "mistral",
-                                      "dummy",
-                                      "sluice",
-                                      "1,2,4",
-                                      "https://a.example,null",
-                                      "NGRAM",
-                                      "pooling",
-                                      "mean",
-                                      "json",
-                                      R"({"method": "ngram", "num_speculative_tokens": 4})"}) {
+  for (const std::string_view word :
+       {"both",          "cuda",
+        "bfloat16",      "float8_e4m3fn",
+        "int8",          "lpm",
+        "native",        "isolate",
+        "openai",        "warning",
+        "vllm",          "mistral",
+        "dummy",         "sluice",
+        "1,2,4",         "https://a.example,null",
+        "NGRAM",         "pooling",
+        "mean",          "json",
+        "shared-memory", R"({"method": "ngram", "num_speculative_tokens": 4})"}) {
     if (takes(row, word)) return std::string(word);
   }
   return row.name == "mla-prefill" ? "auto" : "a text";

@@ -132,6 +132,39 @@ std::string expert_places_refusal(const ModelConfig& config, const ExpertPlacesW
       experts, redundant, groups, advice);
 }
 
+std::string elastic_refusal(const ModelConfig& config, const ElasticWanted& wanted) {
+  const int ranks = wanted.num_ranks, experts = experts_of(config);
+  const auto refused = [](const std::string& why) {
+    return "--elastic-ep-backend shared-memory is refused: " + why;
+  };
+  if (config.fallback || experts == 0)
+    return refused(fmt::format("{} has no experts here; leave it out", config.architecture));
+  if (!wanted.on_cpus_of_one_host)
+    return refused(
+        "experts are in memory that the CPUs of one host share; give --device cpu and one node, or "
+        "leave it out");
+  if (ranks < 2 || wanted.dp_size != ranks || wanted.expert_groups != ranks)
+    return refused(
+        fmt::format("each rank needs attention and experts of its own; give --tp-size {0} "
+                    "--dp-size {0} --enable-dp-attention --ep-size {0}",
+                    std::max(2, ranks)));
+  if (config.recurrent)
+    return refused(
+        "a step that a loss interrupts is computed again, and recurrent layers have changed their "
+        "states then; leave it out");
+  if (wanted.has_places)
+    return refused(
+        "experts have one place each, in memory of all ranks; leave out "
+        "--ep-num-redundant-experts, --enable-eplb, --init-expert-location and "
+        "--enable-expert-distribution-metrics");
+  if (experts % ranks == 0) return "";
+  std::vector<int> would;
+  for (int other = 2; other <= std::min(experts, kMaxRanks); ++other)
+    if (experts % other == 0) would.push_back(other);
+  return refused(fmt::format("{} experts are no equal parts for {} ranks; --tp-size {} would do",
+                             experts, ranks, fmt::join(would.begin(), would.end(), ", ")));
+}
+
 std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size) {
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
   if (config.recurrent && config.intermediate_size == 0 && !config.moe)

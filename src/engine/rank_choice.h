@@ -25,6 +25,15 @@ struct ExpertPlacesWanted {
 // The same for these.
 std::string expert_places_refusal(const ModelConfig& config, const ExpertPlacesWanted& wanted);
 
+// Ranks whose loss the server is to outlive.
+struct ElasticWanted {
+  int num_ranks = 1, expert_groups = 1, dp_size = 1;
+  bool has_places = false;  // of experts, by a map
+  bool on_cpus_of_one_host = true;
+};
+// Empty: it can. Else the whole message.
+std::string elastic_refusal(const ModelConfig& config, const ElasticWanted& wanted);
+
 // The same for attention in `dp_size` groups of ranks.
 std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size);
 

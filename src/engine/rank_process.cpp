@@ -95,24 +95,30 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
   set_log_level(std::max(options.log_level, LogLevel::kWarning));
   const Machine machine = read_machine(serving_device(options, hello.rank), hello.rank);
   const ModelConfig config = read_model_config(options, hello.directory);
-  const ServingPlan plan = resolve_or_throw(options, config, machine);
+  ServingPlan plan = resolve_or_throw(options, config, machine);
   const WeightSource source = open_weights(plan, config, hello.directory);
   RankCommunicators communicators(region, hello.rank, machine, plan);
   require_same_model(communicators.all_ranks(), config, source, plan, hello.directory);
+  if (plan.outlives_ranks) communicators.share_experts(kRankExpertsFd);
+  plan.runner.model.shared_experts = communicators.shared_experts();
   const RunnerOptions& wanted = plan.runner;
   const StartupReport quiet = [](const std::string&, double, const std::string&) {};
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
                                      communicators.sharers());
   communicators.bind(rank->stream());
   std::unique_ptr<Model> model = load_rank_model(*rank, wanted, config, source, quiet);
+  if (plan.outlives_ranks) communicators.shared_experts()->seal();
   ModelRunner runner(wanted, config, std::move(rank), std::move(model), quiet,
                      communicators.links());
-  run_steps(socket, region,
-            {.rank = hello.rank,
-             .depth = wanted.limits.steps_in_flight,
-             .group = plan.dp_size > 1 ? hello.rank / plan.num_sharers() : 0,
-             .sends_results = plan.dp_size > 1 && hello.rank % plan.num_sharers() == 0},
-            runner);
+  run_steps(
+      socket, region,
+      {.rank = hello.rank,
+       .depth = wanted.limits.steps_in_flight,
+       .group = plan.dp_size > 1 ? hello.rank / plan.num_sharers() : 0,
+       .sends_results = plan.dp_size > 1 && hello.rank % plan.num_sharers() == 0,
+       .drop = [&](std::uint64_t lost,
+                   std::span<const std::uint8_t> owners) { communicators.drop(lost, owners); }},
+      runner);
 }
 
 }  // namespace
@@ -294,6 +300,16 @@ RankLinks RankCommunicators::links() {
                 .rows = std::vector<std::int64_t>(static_cast<std::size_t>(dp_size_)),
                 .own = host_.rank() / num_sharers_};
   return previous_ || next_ || dp_size_ > 1 ? links : RankLinks{};
+}
+
+void RankCommunicators::share_experts(int fd) {
+  experts_ = std::make_unique<SharedExperts>(fd, host_.rank(), host_.size());
+}
+
+void RankCommunicators::drop(std::uint64_t lost, std::span<const std::uint8_t> owners) {
+  check(experts_ != nullptr, "ranks are dropped whose experts nobody else has");
+  host_.drop(lost);
+  experts_->set_owners(owners);
 }
 
 void RankCommunicators::bind(const Stream& stream) {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "distributed/shared_memory_link.h"
 #include "engine/options.h"
 #include "engine/serving_plan.h"
+#include "layers/weights/shared_experts.h"
 #include "runtime/remote_ranks.h"
 
 namespace sluice {
@@ -77,6 +79,12 @@ class RankCommunicators {
   Communicator& all_ranks() { return host_; }
   // Empty where there is one stage, and one group of data-parallel attention.
   RankLinks links();
+  // Memory for the experts of all ranks, over this descriptor, which it takes.
+  void share_experts(int fd);
+  SharedExperts* shared_experts() { return experts_.get(); }
+  // From now on these ranks, bit by bit, have no part in anything, and `owners` compute the experts
+  // (SharedExperts::deal). Between steps.
+  void drop(std::uint64_t lost, std::span<const std::uint8_t> owners);
   // The stream of the rank.
   void bind(const Stream& stream);
 
@@ -95,6 +103,7 @@ class RankCommunicators {
                    int spin_us);
 
   SharedMemoryCommunicator host_;
+  std::unique_ptr<SharedExperts> experts_;  // null: each rank has its own
   // Of the ranks of a stage or group; null where that has one rank, or where it is the only one.
   std::unique_ptr<SharedMemoryCommunicator> stage_host_;
   std::unique_ptr<GpuGroup> all_gpus_;          // of groups of data-parallel attention, on GPUs

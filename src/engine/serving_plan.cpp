@@ -336,9 +336,8 @@ void place_experts(Checks& checks, const Options& options, const ModelConfig& co
                  "give --device cpu",
                  option);
   checks.require(options.pp_size == 1, option,
-                 "--{} and --pp-size {} exclude each other; leave one "
-                 "out",
-                 option, options.pp_size);
+                 "--{} and --pp-size {} exclude each other; leave one out", option,
+                 options.pp_size);
   checks.require(options.enable_eplb || options.eplb_min_rebalancing_utilization_threshold == 1,
                  "eplb-min-rebalancing-utilization-threshold",
                  "--eplb-min-rebalancing-utilization-threshold needs --enable-eplb");
@@ -442,6 +441,11 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                        .rope_by_length = options.rope_by_length,
                        .ep_size = expert_groups};
   place_experts(checks, options, config, on_cpu, plan);
+  plan.outlives_ranks = options.elastic_ep_backend != "none";
+  const bool has_places = !plan.runner.model.expert_maps.layers.empty();
+  const std::string all_end = elastic_refusal(config, {plan.num_ranks, expert_groups, plan.dp_size,
+                                                       has_places, on_cpu && plan.num_nodes == 1});
+  checks.require(!plan.outlives_ranks || all_end.empty(), "elastic-ep-backend", "{}", all_end);
   if (plan.dp_size > 1)
     plan.runner.model.feed_forward_ranks = RankShare{machine.rank, options.tp_size};
   const std::string misnamed =

@@ -38,13 +38,14 @@ struct ServingPlan {
   SchedulerOptions scheduler;  // without `groups`, which the model tells
   Loading loading;
   SpeculationOptions speculation;
-  int num_nodes = 1;          // hosts with an equal number of the ranks
-  int num_ranks = 1;          // that share the model, each in a process of its own
-  int num_stages = 1;         // of a pipeline, each with an equal number of ranks
-  int dp_size = 1;            // groups of ranks with attention of their own (data parallel)
-  int stage = 0;              // of this rank
-  BalancerSettings balancer;  // of experts that move between ranks
-  bool peer_sums = true;      // GPUs sum in each other's memory where they reach it
+  int num_nodes = 1;            // hosts with an equal number of the ranks
+  int num_ranks = 1;            // that share the model, each in a process of its own
+  int num_stages = 1;           // of a pipeline, each with an equal number of ranks
+  bool outlives_ranks = false;  // the loss of a rank ends its requests alone
+  int dp_size = 1;              // groups of ranks with attention of their own (data parallel)
+  int stage = 0;                // of this rank
+  BalancerSettings balancer;    // of experts that move between ranks
+  bool peer_sums = true;        // GPUs sum in each other's memory where they reach it
 
   const Numerics& numerics() const { return runner.model.numerics; }
   // Ranks that share the attention of a stage, or of a data-parallel group.

@@ -1,4 +1,6 @@
 // Engine::create: from options to a running engine, step by step, each timed in the ledger.
+#include <fcntl.h>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -197,12 +199,16 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
       others->region().fail(error.kind(), error.message());  // so that all nodes say the same
       throw;
     }
+    if (parts->plan.outlives_ranks)
+      communicators->share_experts(fcntl(others->processes().experts_fd(), F_DUPFD_CLOEXEC, 0));
+    parts->plan.runner.model.shared_experts = communicators->shared_experts();
     report("meet ranks", since(start), describe_ranks(parts->plan, parts->config));
   }
   auto rank = std::make_unique<Rank>(wanted.placement, wanted.model.numerics.deterministic,
                                      others ? communicators->sharers() : nullptr);
   if (others) communicators->bind(rank->stream());
   std::unique_ptr<Model> weights = load_rank_model(*rank, wanted, parts->config, source, report);
+  if (parts->plan.outlives_ranks) communicators->shared_experts()->seal();
   std::vector<std::unique_ptr<ModelRunner>> ranks;
   ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
                                                 std::move(weights), report,

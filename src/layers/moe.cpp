@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "layers/weights/expert_fragments.h"
+#include "layers/weights/shared_experts.h"
 #include "layers/weights/stacked_experts.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
@@ -51,9 +52,9 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   if (own.lacks_some(experts))
     for (int e = 0; e < experts; ++e)
       for (const std::string& name : {gate, up, down}) block.sub("experts", e).leave(name);
-  if (ExpertFragments(block, {gate, up, down}, {experts, hidden, width, own}).load(moe.w13, moe.w2))
-    return;
-  const Weights one = block.sub("experts", static_cast<int>(own.experts.front()));
+  const ExpertShape shape{experts, hidden, width, own};
+  if (ExpertFragments(block, {gate, up, down}, shape).load(moe.w13, moe.w2)) return;
+  const Weights one = block.sub("experts", static_cast<int>(shape.alike(block).front()));
   take_rows_or_tiles(one, {gate, up}, {down}, static_cast<std::int64_t>(own.experts.size()), hidden,
                      share.count, one.matrix_dtype({gate, up, down}), moe);
   for (std::size_t i = 0; i < own.experts.size(); ++i) {
@@ -188,6 +189,23 @@ void register_layer(const Weights& block, ExpertLayer layer, const Moe& moe, std
   block.add(std::move(layer));
 }
 
+// From this rank's parts of the stacks to the stacks of all ranks.
+void compute_any_expert(SharedExperts& experts, Moe& moe) {
+  const auto widen = [&](Tensor& part) { part = experts.whole(part); };
+  for (ops::Weight* stack : {&moe.w13, &moe.w2}) {
+    widen(stack->data);
+    widen(stack->scales);
+    stack->count *= experts.num_ranks();
+  }
+  widen(moe.experts.up_bias);
+  widen(moe.experts.down_bias);
+  // By the number of the expert, as the stacks of all ranks are.
+  auto* const places = moe.places.ptr<std::int32_t>();
+  for (std::int64_t e = 0; e < moe.places.numel(); ++e)
+    if (places[e] >= 0) places[e] = static_cast<std::int32_t>(e);
+  experts.add(moe.places, moe.choices);
+}
+
 }  // namespace
 
 ops::RouterParams router_params(const MoeConfig& moe) {
@@ -234,7 +252,19 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
   const ExpertShare share = block.share_experts(own.num_experts, own.moe_intermediate_size);
   moe.experts.groups = share.groups;
   std::optional<ExpertLayer> mapped;
-  if (!share.map.empty()) {
+  SharedExperts* const in_common = block.shared_experts();
+  if (in_common != nullptr) {
+    require(own.num_experts % share.groups == 0, "{}: {} experts of {} groups are no equal parts",
+            block.path("experts"), own.num_experts, share.groups);
+    moe.places = places_of(block, share, own.num_experts);
+    moe.sums_pairs = true;
+    // All ranks see all tokens, and the first one deals.
+    moe.counts_choices = share.own_group == 0;
+    if (moe.counts_choices) {
+      moe.choices = block.take(DType::kI64, {own.num_experts});
+      std::fill_n(moe.choices.ptr<std::int64_t>(), own.num_experts, 0);
+    }
+  } else if (!share.map.empty()) {
     mapped = layer_of(block, share, own.num_experts);
     moe.replicas = mapped->replicas;
     moe.choices = mapped->choices;
@@ -245,6 +275,7 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
   } else if (share.lacks_some(own.num_experts)) {
     moe.places = places_of(block, share, own.num_experts);
   }
+  block.take_shared(true);
   const std::string stack_in_blocks = std::string(names.stack.gate_up) + std::string(kBlocks);
   if (block.has(names.stack.gate_up, names.stack.always) || block.has(stack_in_blocks, false)) {
     load_stacked_experts(block, config, names.stack, share, moe);
@@ -256,10 +287,14 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     biases.interleaved = false;
     load_expert_biases(block, config, biases, share, moe);
   }
+  block.take_shared(false);
+  if (in_common != nullptr) compute_any_expert(*in_common, moe);
   if (mapped) register_layer(block, std::move(*mapped), moe, config.hidden_size);
   if (own.shared_expert_intermediate_size > 0) {
     check(!names.shared_experts.empty(), "a family without shared experts has some");
-    moe.shared = Mlp::load(block.sub(names.shared_experts), config,
+    moe.has_whole_shared = in_common != nullptr;
+    const Weights shared = block.sub(names.shared_experts);
+    moe.shared = Mlp::load(moe.has_whole_shared ? shared.shared_by_group() : shared, config,
                            own.shared_expert_intermediate_size, false);
     moe.shared->down.reduce = false;  // one sum for all experts
     if (own.shared_expert_gate)
@@ -282,6 +317,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
   ops::norm_route(ctx, reads_f32 ? ops::NormedRows(normed) : x, router, router_bias,
                   correction_bias, params, w13, rows, weights, ids);
+  if (counts_choices) ops::count_choices(ctx, ids, choices);
   if (places.defined()) ops::place_experts(ctx, places, ids);
   if (replicas.defined())
     ops::place_replicas(ctx,
@@ -291,7 +327,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
                          .num_places = num_places,
                          .first_place = first_place},
                         weights, ids);
-  const auto add_shared = [&](const Tensor& sum) {
+  const auto add_share = [&](const Tensor& sum) {
     ops::Residual extra{.hidden = {},
                         .branch = ctx.arena->take(DType::kF32, {tokens, router.dim(1)}),
                         .keeps_branch = true};
@@ -306,7 +342,7 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
   };
   if (sums_pairs) {
     ops::sum_pairs(ctx, rows, w13, w2, weights, ids, experts, stream.branch);
-    if (shared) add_shared(stream.branch);
+    if (shared && !has_whole_shared) add_share(stream.branch);
     stream.pending = true;
     return;
   }
@@ -314,9 +350,23 @@ void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream)
 
   ops::Residual routed{.hidden = {}, .branch = stream.branch, .keeps_branch = true};
   ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, false, routed);
-  add_shared(stream.branch);
+  add_share(stream.branch);
   stream.pending = true;
   if (reduce) ops::add_over_ranks(ctx, stream);
+}
+
+void Moe::add_shared(Context& ctx, const Tensor& x, const Tensor& sum) const {
+  Arena::Scope scope(*ctx.arena);
+  ops::Residual extra{.hidden = {},
+                      .branch = ctx.arena->take(DType::kF32, {x.dim(0), x.dim(1)}),
+                      .keeps_branch = true};
+  shared->forward(ctx, x, extra);
+  if (shared_gate.defined()) {
+    const Tensor gate = ctx.arena->take(DType::kF32, {x.dim(0), 1});
+    ops::linear(ctx, x, shared_gate, {}, gate);
+    ops::sigmoid_mul(ctx, extra.branch, gate, extra.branch);
+  }
+  ops::add(ctx, sum, extra.branch, sum);
 }
 
 FeedForward FeedForward::load(const Weights& own_layer, const ModelConfig& config,
@@ -324,17 +374,18 @@ FeedForward FeedForward::load(const Weights& own_layer, const ModelConfig& confi
                               const MlpNames& dense_names) {
   const Weights layer = own_layer.shared_by_all_ranks();
   FeedForward feed_forward;
+  feed_forward.is_alone = layer.shared_experts() != nullptr;
   if (own.is_moe)
     feed_forward.moe = Moe::load(layer, config, names);
   else
-    feed_forward.dense =
-        Mlp::load(layer.sub(mlp), config, config.intermediate_size, config.mlp_bias, dense_names);
+    feed_forward.dense = Mlp::load((feed_forward.is_alone ? own_layer : layer).sub(mlp), config,
+                                   config.intermediate_size, config.mlp_bias, dense_names);
   return feed_forward;
 }
 
 void FeedForward::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream,
                           const DpGroups* dp) const {
-  if (dp == nullptr) return of_rows(ctx, x, stream);
+  if (dp == nullptr || (is_alone && dense)) return of_rows(ctx, x, stream);
   Arena::Scope scope(*ctx.arena);
   const Tensor own = ops::rows_of(ctx, x, input());
   Context all = ctx;
@@ -347,6 +398,7 @@ void FeedForward::forward(Context& ctx, const ops::NormedRows& x, ops::Residual&
                     .keeps_branch = true};
   of_rows(all, rows, sum);
   ops::convert(ctx, sum.branch.rows(dp->first_row(), own.dim(0)), stream.branch);
+  if (moe && moe->has_whole_shared) moe->add_shared(ctx, own, stream.branch);
   stream.pending = true;
 }
 

@@ -73,9 +73,13 @@ struct Moe {
   // Where experts have places by a map: what ops::place_replicas reads and counts (ExpertLayer).
   Tensor replicas, choices, group_choices;
   std::int64_t num_places = 0, first_place = 0;  // of all ranks; of this one
+  // `choices` are counted without a map: experts of lost ranks are dealt by them (SharedExperts).
+  bool counts_choices = false;
   // Places change while the model serves, so pairs (token, expert) are summed over the ranks one by
   // one: the sum has the same bits wherever experts are.
   bool sums_pairs = false;
+  // Every rank has the shared experts whole, and computes its group's rows with them alone.
+  bool has_whole_shared = false;
   ops::Weight w13;  // [experts of this rank, 2 I, hidden]: gate rows, up rows
   ops::Weight w2;   // [experts of this rank, hidden, I]
   std::optional<Mlp> shared;
@@ -88,12 +92,15 @@ struct Moe {
   static Moe load(const Weights& layer, const ModelConfig& config, const MoeNames& names);
   // stream += the mixture of x [T, hidden].
   void forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const;
+  // sum += what the shared experts make of x [T, hidden], where they are whole.
+  void add_shared(Context& ctx, const Tensor& x, const Tensor& sum) const;
 };
 
 // The second half of a decoder layer: dense or a mixture.
 struct FeedForward {
   std::optional<Mlp> dense;
   std::optional<Moe> moe;
+  bool is_alone = false;  // a dense MLP that this rank's group has whole
 
   // `mlp` is the name of the MLP of dense layers, below the decoder layer.
   static FeedForward load(const Weights& layer, const ModelConfig& config,

@@ -171,6 +171,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   if (numerics.kv() == DType::kF8E4M3 && !config.mla) check_kv_scales(source);
   WeightLoader loader(source, numerics, config.dtype, ctx);
   loader.share_experts(options.ep_size, options.expert_maps);
+  loader.keep_experts_in(options.shared_experts);
   if (options.feed_forward_ranks) loader.share_feed_forward(*options.feed_forward_ranks);
   const std::optional<WrappedNames> wrapped =
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());

@@ -32,6 +32,8 @@ struct ModelOptions {
   ExpertMaps expert_maps = {};      // where these are; empty: dealt in equal parts
   // Who shares the feed-forward layers; nothing: the ranks of ctx.communicator.
   std::optional<RankShare> feed_forward_ranks = {};
+  // Experts are in memory of all ranks, so that others can take them over; null: they are not.
+  SharedExperts* shared_experts = nullptr;
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
   LayerRange layers = {};       // that are loaded: the first has the embedding, the last the head
 };

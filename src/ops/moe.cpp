@@ -129,6 +129,13 @@ void fused_experts(Context& ctx, const Tensor& x, const Weight& w13, const Weigh
     weight_ops(ctx, w13).experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
 }
 
+void count_choices(Context& ctx, const Tensor& ids, const Tensor& choices) {
+  expect_cpu(ctx, "count_choices");
+  expect(ctx, "count_choices ids", ids, {-1, -1}, kIndex);
+  expect_dense(ctx, "count_choices choices", choices, {-1}, {DType::kI64});
+  if (runs(ctx)) cpu::count_choices(ids, choices);
+}
+
 void place_replicas(Context& ctx, const ExpertPlaces& places, const Tensor& weights,
                     const Tensor& ids) {
   expect_cpu(ctx, "place_replicas");

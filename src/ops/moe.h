@@ -23,6 +23,10 @@ void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
 void place_experts(Context& ctx, const Tensor& places,  // [E] int32
                    const Tensor& ids);                  // [T, top_k] int32
 
+// choices[e] += the number of pairs whose expert is e. On a CPU.
+void count_choices(Context& ctx, const Tensor& ids,  // [T, top_k] int32: numbers in the layer
+                   const Tensor& choices);           // [E] int64
+
 // Workspace size of fused_experts. Many tokens are processed in blocks, so the size is bounded.
 struct MoeWorkspaceShape {
   std::int64_t pairs = 0;  // (token, expert) pairs of a block

@@ -39,7 +39,9 @@ void RemoteRanks::send(int rank, RankMessage kind, std::span<const std::byte> by
   region().check();
   if (is_elsewhere(rank))
     return bridge_->send_message(rank, static_cast<std::uint32_t>(kind), bytes);
+  if (is_lost(rank)) return;
   if (processes_->socket(rank).send(static_cast<std::uint32_t>(kind), bytes)) return;
+  if (processes_->is_lost_soon(rank)) return;
   const RankFailure why = processes_->failure_soon();
   throw Error(why.kind, why.text);
 }
@@ -68,15 +70,35 @@ void RemoteRanks::ask_results() {
     send(group * (num_samplers_ / dp_size_), RankMessage::kCollect, {});
 }
 
-BatchResult RemoteRanks::result_of(int group, std::uint64_t step_id) {
+std::optional<Message> RemoteRanks::receive(int rank) {
   Message message;
-  const int rank = group * (num_samplers_ / dp_size_);
   if (is_elsewhere(rank)) {
     bridge_->receive_message(rank, message);
-  } else if (!processes_->socket(rank).receive(message, kSpinUs)) {
-    const RankFailure why = processes_->failure_soon();
-    throw Error(why.kind, why.text);
+    return message;
   }
+  if (processes_->socket(rank).receive(message, kSpinUs)) return message;
+  if (processes_->is_lost_soon(rank)) return std::nullopt;
+  const RankFailure why = processes_->failure_soon();
+  throw Error(why.kind, why.text);
+}
+
+void RemoteRanks::drop(std::uint64_t lost, const std::vector<std::uint8_t>& owners) {
+  message_.clear();
+  message_.value(lost);
+  message_.list(owners);
+  send_to(processes_->size(), RankMessage::kDrop);
+  for (int rank = 1; rank < processes_->size(); ++rank) {
+    if (is_lost(rank)) continue;
+    const std::optional<Message> answer = receive(rank);
+    check(!answer || answer->kind == static_cast<std::uint32_t>(RankMessage::kDrop),
+          "rank {} answered with a message of kind {}", rank, answer ? answer->kind : 0);
+  }
+}
+
+std::optional<BatchResult> RemoteRanks::result_of(int group, std::uint64_t step_id) {
+  const std::optional<Message> got = receive(group * (num_samplers_ / dp_size_));
+  if (!got) return std::nullopt;
+  const Message& message = *got;
   ByteReader in(message.bytes);
   const auto id = in.value<std::uint64_t>();
   BatchResult result = read_result(in);
@@ -96,6 +118,7 @@ void RemoteRanks::collected(const std::vector<BatchResult>& results) {
   std::uint32_t slowest = num_chosen_;
   for (std::size_t i = 0; i < num_compared_.size(); ++i) {
     const int rank = static_cast<int>(i) + 1;
+    if (is_lost(rank)) continue;
     std::uint32_t& next = num_compared_[i];
     for (; next < num_chosen_; ++next) {
       const std::optional<std::uint64_t> theirs = region().result(rank, next);
@@ -156,7 +179,12 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
       in.expect_end();
       check(group < step->dp.size() && hash_step(*step) == step->hash,
             "step {} reached the rank with other contents than it was planned with", step->id);
-      Pending pending = runner.launch(step->dp[group], step->dp, step->expert_moves);
+      Pending pending;
+      try {
+        pending = runner.launch(step->dp[group], step->dp, step->expert_moves);
+      } catch (const RanksLost&) {
+        continue;  // the other ranks are told to, and then send the step again
+      }
       if (!runner.is_last_stage()) continue;
       const bool waits = wants_masks(*step);
       flights.push_back({.step = std::move(step), .pending = std::move(pending)});
@@ -171,6 +199,13 @@ void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty
     } else if (message.kind == static_cast<std::uint32_t>(RankMessage::kCollect)) {
       check(!flights.empty(), "a result was asked for, and no step is in flight");
       collect();
+    } else if (message.kind == static_cast<std::uint32_t>(RankMessage::kDrop) && duty.drop) {
+      check(flights.empty(), "ranks are dropped in the middle of a step");
+      const auto lost = in.value<std::uint64_t>();
+      const auto owners = in.list<std::uint8_t>();
+      in.expect_end();
+      duty.drop(lost, owners);
+      (void)socket.send(static_cast<std::uint32_t>(RankMessage::kDrop), {});
     } else {
       fail(ErrorKind::kFatal, "a rank was sent a message of kind {}", message.kind);
     }

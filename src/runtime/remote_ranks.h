@@ -19,13 +19,19 @@
 // Ranks of a pipeline are counted from the last stage to the first one: the first rank samples, and
 // the others of its stage with it. The ranks of other stages get the steps alone.
 //
+// Where ranks may be lost, a step ends at all living ranks or throws RanksLost at all of them,
+// before anything was sampled. After drop() it is launched again.
+//
 // Errors: Error{kFatal}, or the kind of the rank's own error, once a rank has failed. The thread of
 // the executor calls, but for failure(), which any thread may call.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,7 +45,7 @@
 
 namespace sluice {
 
-enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample, kCollect, kResult };
+enum class RankMessage : std::uint32_t { kHello = 1, kStep, kSample, kCollect, kResult, kDrop };
 
 class RemoteRanks {
  public:
@@ -57,8 +63,14 @@ class RemoteRanks {
   void sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs);
   // Further groups shall send what they chose in the oldest step that was not asked for yet.
   void ask_results();
-  // What group `group`, not the first, chose in the step that was asked for last.
-  BatchResult result_of(int group, std::uint64_t step_id);
+  // What group `group`, not the first, chose in the step that was asked for last. Nothing: its rank
+  // is lost.
+  std::optional<BatchResult> result_of(int group, std::uint64_t step_id);
+  // Ranks that are lost, bit by bit (SharedRegion::outlive_ranks); each is a group of its own.
+  std::uint64_t lost() const { return processes_->region().lost(); }
+  // Tells the other ranks to go on without `lost`, and which rank computes each expert
+  // (SharedExperts). They are between steps when it returns.
+  void drop(std::uint64_t lost, const std::vector<std::uint8_t>& owners);
   // What each group chose in the oldest step that was not given yet. A rank may be a step behind;
   // its choice is then compared at a later call.
   void collected(const std::vector<BatchResult>& results);
@@ -74,6 +86,9 @@ class RemoteRanks {
 
   int group_of(int rank) const { return rank / (num_samplers_ / dp_size_); }
 
+  bool is_lost(int rank) const { return (lost() >> rank & 1) != 0; }
+  // Nothing: the rank is lost. Throws where no message comes for another reason.
+  std::optional<Message> receive(int rank);
   bool is_elsewhere(int rank) const { return bridge_ && !bridge_->is_here(rank); }
 
   const std::unique_ptr<RankProcesses> processes_;
@@ -91,6 +106,8 @@ struct RankDuty {
   int depth = 1;  // steps that a rank that samples may have launched and not collected
   int group = 0;  // of data-parallel attention
   bool sends_results = false;
+  // Goes on without these ranks, bit by bit. `owners` compute the experts.
+  std::function<void(std::uint64_t lost, std::span<const std::uint8_t> owners)> drop = {};
 };
 // Throws what a step throws.
 void run_steps(MessageSocket& socket, SharedRegion& region, const RankDuty& duty,

@@ -33,10 +33,11 @@ DpScheduler::DpScheduler(const SchedulerOptions& options, SchedulerCounters& sha
   min_ratio_ = std::min(1.0, initial_ratio_ * kMinRatio);
 }
 
-void DpScheduler::add_stats(SchedulerStats& stats) const {
+void DpScheduler::add_stats(SchedulerStats& stats, bool has_pages) const {
   stats.running += static_cast<int>(running_.size() + draining_.size());
   stats.queued += static_cast<int>(waiting_.size());
   stats.evicted_pages += cache_.stats().evicted_pages;
+  if (!has_pages) return;
   stats.new_token_ratio = std::max(stats.new_token_ratio, ratio_);
   for (std::size_t g = 0; g < pools_.size(); ++g) {
     PageGroupStats& group = stats.groups[g];

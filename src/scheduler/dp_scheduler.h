@@ -58,7 +58,8 @@ class DpScheduler {
   void abort(RequestState& request, const Fault& fault, std::vector<Event>& events);
   PrefixLookup look_up_prefix(const Request& request) const;
   void flush_cache() { cache_.flush(); }
-  void add_stats(SchedulerStats& stats) const;
+  // `has_pages`: the group is not lost.
+  void add_stats(SchedulerStats& stats, bool has_pages) const;
   void check_invariants() const;
   // Maximum number of pages that a sequence of `tokens` tokens holds at once in group g, when it
   // runs alone.

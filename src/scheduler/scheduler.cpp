@@ -68,6 +68,7 @@ Scheduler::Scheduler(SchedulerOptions options)
       static_cast<std::size_t>(options_.max_drafts));
   table_->shared_counters.stats.steps_by_drafts.resize(
       static_cast<std::size_t>(options_.max_drafts) + 1);
+  is_lost_.resize(static_cast<std::size_t>(options_.dp_size));
   for (int dp = 0; dp < options_.dp_size; ++dp)
     groups_.push_back(std::make_unique<DpScheduler>(options_, table_->shared_counters));
 }
@@ -139,8 +140,11 @@ Result<Ok> Scheduler::add(QueuedRequest request) {
     const bool looks = groups_.size() > 1 && !options_.disable_radix_cache;
     return looks ? group->look_up_prefix(request).usable_tokens : 0;
   };
-  auto least = std::ranges::min_element(
-      groups_, {}, [&](const auto& group) { return group->load() - cached(group); });
+  // Lost groups come last.
+  auto least = std::ranges::min_element(groups_, {}, [&](const auto& group) {
+    return std::pair(static_cast<bool>(is_lost_[static_cast<std::size_t>(&group - &groups_[0])]),
+                     group->load() - cached(group));
+  });
   state->load = prompt + request.max_new_tokens - cached(*least);
   state->dp = static_cast<int>(least - groups_.begin());
   state->request = std::move(request);
@@ -159,6 +163,19 @@ bool Scheduler::abort(std::uint64_t request_id, std::vector<Event>& events) {
                                  events);
   forget_finished();
   return true;
+}
+
+void Scheduler::lose_group(int group, const Fault& fault, std::vector<Event>& events) {
+  is_lost_.at(static_cast<std::size_t>(group)) = true;
+  check(std::ranges::count(is_lost_, false) > 0, "all {} groups are lost", is_lost_.size());
+  for (const auto& [id, request] : table_->requests) {
+    if (request->dp != group || request->unfinished == 0) continue;
+    const std::size_t first_event = events.size();
+    groups_[static_cast<std::size_t>(group)]->abort(*request, fault, events);
+    for (std::size_t i = first_event; i < events.size(); ++i)
+      events[i].finish = FinishReason::kError;
+  }
+  forget_finished();
 }
 
 void Scheduler::expire(double now_s, std::vector<Event>& events) {
@@ -241,8 +258,9 @@ void Scheduler::commit(const Step& step, const StepResult& result, std::vector<E
 
 PrefixLookup Scheduler::look_up_prefix(const Request& request) const {
   PrefixLookup best;
-  for (const auto& group : groups_) {
-    PrefixLookup found = group->look_up_prefix(request);
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    if (is_lost_[group]) continue;
+    PrefixLookup found = groups_[group]->look_up_prefix(request);
     if (std::pair(found.usable_tokens, found.common_tokens) >=
         std::pair(best.usable_tokens, best.common_tokens))
       best = std::move(found);
@@ -258,7 +276,8 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = table_->shared_counters.stats;
   for (const PageGroup& group : options_.groups)
     stats.groups.push_back({.name = group.name, .retention = group.retention});
-  for (const auto& group : groups_) group->add_stats(stats);
+  for (std::size_t group = 0; group < groups_.size(); ++group)
+    groups_[group]->add_stats(stats, !is_lost_[group]);
   stats.queued_tokens = table_->shared_counters.queued_tokens;
   stats.steps_in_flight = steps_in_flight();
   return stats;

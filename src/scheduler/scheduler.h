@@ -113,7 +113,7 @@ struct SchedulerStats {
   int queued = 0;   // waiting sequences (a request that was never admitted counts one)
   std::int64_t queued_tokens = 0;  // prompt tokens of requests that were never admitted
   int steps_in_flight = 0;
-  std::vector<PageGroupStats> groups;
+  std::vector<PageGroupStats> groups;    // without data-parallel groups that are lost
   std::int64_t last_prefill_tokens = 0;  // tokens of the last planned step
   std::int64_t last_decode_tokens = 0;
   std::int64_t last_hit_tokens = 0;  // reused by the sequences that began in that step
@@ -149,6 +149,9 @@ class Scheduler {
   // Ends all choices of the request now, in any state: one kAbort event each. False when the
   // request is unknown or over.
   bool abort(std::uint64_t request_id, std::vector<Event>& events);
+  // Data-parallel group `group` is lost: its requests end with `fault`, and no other comes to it.
+  // The results of its steps in flight say that all items failed. Another group is left.
+  void lose_group(int group, const Fault& fault, std::vector<Event>& events);
   // Aborts requests whose deadline is before now_s, with fault code `timeout`. O(1) when there are
   // none.
   void expire(double now_s, std::vector<Event>& events);
@@ -185,6 +188,7 @@ class Scheduler {
   const SchedulerOptions options_;
   std::unique_ptr<Table> table_;
   std::vector<std::unique_ptr<DpScheduler>> groups_;
+  std::vector<bool> is_lost_;                           // [groups]
   std::vector<std::unique_ptr<StepInFlight>> flights_;  // oldest first
   std::vector<std::unique_ptr<StepInFlight>> spare_flights_;
   std::uint64_t next_step_ = 1;

@@ -165,7 +165,8 @@ def test_a_location_says_where_experts_begin(tmp_path):
      "layer 0: 4 is no number from 0 to 3"),
     (("--ep-size", "2", "--init-expert-location", '{"logical_count": [[0, 1, 2, -4], [0, 1, 2, 3]]}'),
      "layer 0: -4 is no number from 0"),
-    (("--ep-size", "2", "--elastic-ep-backend", "mooncake"), "a server ends when one of its ranks is lost"),
+    (("--ep-size", "2", "--elastic-ep-backend", "mooncake"), "give --elastic-ep-backend shared-memory"),
+    (("--ep-size", "2", "--elastic-ep-backend", "shared-memory"), "give --tp-size 2 --dp-size 2 --enable-dp-attention"),
     (("--ep-size", "2", "--eplb-algorithm", "elasticity_aware"), "--eplb-algorithm"),
     (("--ep-size", "2", "--ep-dispatch-algorithm", "fake"), "--ep-dispatch-algorithm"),
 ])

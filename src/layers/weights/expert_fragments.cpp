@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <numeric>
 
 #include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
@@ -50,13 +51,21 @@ FragmentForm rounded_form(const Numerics& numerics) {
                                                    : numerics.quantization_group};
 }
 
-// The stored matrices of this rank's experts; nothing if one has another form than codes.
-std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find() const {
+std::vector<std::int64_t> ExpertShape::alike(const Weights& block) const {
+  if (!own.moves && block.shared_experts() == nullptr) return own.experts;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(experts));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// The stored matrices of experts; nothing if one has another form than codes.
+std::optional<std::vector<ExpertFragments::Boxes>> ExpertFragments::find(
+    std::span<const std::int64_t> experts) const {
   const Numerics& numerics = block_.numerics();
   const WeightSource& source = block_.loader_->source_;
   if (numerics.gemm() != DType::kBF16 || numerics.quantization) return {};
   std::vector<Boxes> boxes;
-  for (const std::int64_t e : shape_.own.experts) {
+  for (const std::int64_t e : experts) {
     const Weights expert = block_.sub("experts", static_cast<int>(e));
     const auto find = [&](const std::string& name) -> const QuantMatrix* {
       const std::string path = expert.path(name);
@@ -113,7 +122,8 @@ void ExpertFragments::add_numbers(std::size_t expert, const ops::Weight& w13,
 bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const Numerics& numerics = block_.numerics();
   const bool rounds = numerics.experts_rounded_to.has_value();
-  const std::optional<std::vector<Boxes>> boxes = rounds ? std::nullopt : find();
+  const std::optional<std::vector<Boxes>> boxes =
+      rounds ? std::nullopt : find(shape_.alike(block_));
   if (!rounds && (!boxes || boxes->empty())) return false;
   const auto refuse = [&](std::string reason) {
     block_.loader_->note_widened({block_.path("experts.")}, std::move(reason));
@@ -147,9 +157,10 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   w2 = take_experts(block_, form, num_own, shape_.hidden, width);
 
   const WeightSource& source = block_.loader_->source_;
+  const std::optional<std::vector<Boxes>> own_boxes = find(shape_.own.experts);
   for (std::int64_t e = 0; e < num_own; ++e) {
     const auto i = static_cast<std::size_t>(e);
-    const Boxes& own = (*boxes)[i];
+    const Boxes& own = (*own_boxes)[i];
     const Weights expert = block_.sub("experts", static_cast<int>(shape_.own.experts[i]));
     const auto read = [&source](const StoredBox& box) {
       QuantCodes codes;

@@ -5,12 +5,14 @@
 //   if (ExpertFragments(block, names, shape).load(w13, w2)) ...
 //
 // All matrices of this rank's experts need a common form (layers/weights/fragment_weights.h),
-// without an order of columns. Otherwise they are widened, and the log says why.
+// without an order of columns. Otherwise they are widened, and the log says why. Where a rank may
+// come to compute any expert of the layer, all experts need that form.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,9 @@ struct ExpertShape {
   ExpertShare own;                                  // of this rank
 
   std::int64_t num_own() const { return static_cast<std::int64_t>(own.experts.size()); }
+  // The experts that have one form in memory: all of them where they move between ranks, or are in
+  // memory of all ranks.
+  std::vector<std::int64_t> alike(const Weights& block) const;
 };
 
 // Memory for `experts` matrices of a form.
@@ -52,7 +57,7 @@ class ExpertFragments {
   struct Boxes {
     StoredBox gate, up, down;
   };
-  std::optional<std::vector<Boxes>> find() const;
+  std::optional<std::vector<Boxes>> find(std::span<const std::int64_t> experts) const;
   void add_numbers(std::size_t expert, const ops::Weight& w13, const ops::Weight& w2) const;
 
   const Weights& block_;

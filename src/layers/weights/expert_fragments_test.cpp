@@ -4,12 +4,14 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <random>
 
 #include "base/testing/folder.h"
 #include "checkpoint/testing/safetensors_writer.h"
 #include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
+#include "layers/weights/shared_experts.h"
 
 namespace sluice {
 namespace {
@@ -33,12 +35,13 @@ class ExpertFragmentsTest : public ::testing::Test {
     writer_.add(name + ".weight", "F8_E4M3", {rows, columns}, codes);
     writer_.add(name + ".weight_scale_inv", "F32", {blocks, of_row}, scales);
   }
-  void add_awq(const std::string& name, std::int64_t rows, std::int64_t columns,
-               std::int64_t group) {
+  // `zeros`: of all groups, eight a word; nothing: random ones.
+  void add_awq(const std::string& name, std::int64_t rows, std::int64_t columns, std::int64_t group,
+               std::optional<std::int32_t> zeros = {}) {
     const std::int64_t groups = columns / group;
-    const auto words = [&](std::int64_t count) {
+    const auto words = [&](std::int64_t count, std::optional<std::int32_t> all = {}) {
       std::vector<std::int32_t> out(static_cast<std::size_t>(count));
-      for (std::int32_t& word : out) word = static_cast<std::int32_t>(random_());
+      for (std::int32_t& word : out) word = all ? *all : static_cast<std::int32_t>(random_());
       return out;
     };
     std::vector<std::uint16_t> scales(static_cast<std::size_t>(groups * rows));
@@ -46,7 +49,7 @@ class ExpertFragmentsTest : public ::testing::Test {
       scale =
           std::bit_cast<std::uint16_t>(F16(static_cast<float>(1 + random_() % 1000) * 0x1p-14f));
     writer_.add(name + ".qweight", "I32", {columns, rows / 8}, words(columns * rows / 8));
-    writer_.add(name + ".qzeros", "I32", {groups, rows / 8}, words(groups * rows / 8));
+    writer_.add(name + ".qzeros", "I32", {groups, rows / 8}, words(groups * rows / 8, zeros));
     writer_.add(name + ".scales", "F16", {groups, rows}, scales);
   }
   template <class Add>
@@ -64,6 +67,7 @@ class ExpertFragmentsTest : public ::testing::Test {
     writer_.write_to(folder_, "model.safetensors");
     source_.emplace(WeightSource::checkpoint(folder_.path(), {.quantization = config}));
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
+    loader.keep_experts_in(in_common_.get());
     const Weights root = loader.root();
     if (!ExpertFragments(root, kNames, shape).load(w13_, w2_)) return false;
     if (shape.num_own() < kExperts) root.sub("experts", 0).leave(kNames.gate);
@@ -128,6 +132,7 @@ class ExpertFragmentsTest : public ::testing::Test {
   Context ctx_;
   ops::Weight w13_, w2_;
   std::vector<WeightStore> stores_;
+  std::unique_ptr<SharedExperts> in_common_;
 };
 
 const QuantizationConfig kBlocks{.method = "fp8", .block_rows = 128, .block_columns = 128};
@@ -159,6 +164,30 @@ TEST_F(ExpertFragmentsTest, IntegersKeepTheirNumbers) {
   ASSERT_TRUE(load({.method = "awq", .bits = 4}, kKept));
   EXPECT_EQ(w13_.format, Format::kInt4Zero);
   expect_stored();
+}
+
+// Zero points of another rank's expert give this rank's experts another form, where this rank may
+// come to compute that one.
+TEST_F(ExpertFragmentsTest, ExpertsThatMoveHaveTheFormOfAll) {
+  add_experts([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    const bool is_symmetric = name.find("experts.0.") == std::string::npos;
+    add_awq(name, rows, columns, columns,
+            is_symmetric ? std::optional(static_cast<std::int32_t>(0x88888888)) : std::nullopt);
+  });
+  ExpertShape shape{kExperts, kHidden, kWidth, {{1, 2}, {0, kWidth}}};
+  ASSERT_TRUE(load({.method = "awq", .bits = 4}, kKept, shape));
+  EXPECT_EQ(w13_.format, Format::kInt4);
+  expect_stored(1);
+  shape.own.moves = true;
+  ASSERT_TRUE(load({.method = "awq", .bits = 4}, kKept, shape));
+  EXPECT_EQ(w13_.format, Format::kInt4Zero);
+  expect_stored(1);
+  shape.own.moves = false;
+  in_common_ = std::make_unique<SharedExperts>(-1, 1, 3);
+  ASSERT_TRUE(load({.method = "awq", .bits = 4}, kKept, shape));
+  EXPECT_EQ(w13_.format, Format::kInt4Zero);
+  EXPECT_EQ(w2_.format, Format::kInt4Zero);
+  expect_stored(1);
 }
 
 TEST_F(ExpertFragmentsTest, GroupsThatDoNotFitAreWidened) {

@@ -83,7 +83,7 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
   };
   if (std::string reason = why_not(); !reason.empty()) return refuse(std::move(reason));
   std::vector<StoredBox> boxes;
-  for (const std::int64_t e : shape_.own.experts) {
+  for (const std::int64_t e : shape_.alike(block_)) {
     for (const AxisRange& rows : gate_up_rows()) boxes.push_back({up, rows, {0, shape_.hidden}, e});
     boxes.push_back({down, {0, shape_.hidden}, shape_.own.columns, e});
   }

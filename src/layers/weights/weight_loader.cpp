@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/tensors/quantized_blocks.h"
+#include "layers/weights/shared_experts.h"
 #include "layers/weights/weight_staging.h"
 #include "layers/weights/weights.h"
 #include "tensor/copy.h"
@@ -85,6 +86,13 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
 Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread) {
   const std::int64_t bytes = Tensor::dense(nullptr, dtype, shape).bytes();
   if (only_plans_ && bytes > kPlannedBytes) return store_.reserve(dtype, shape);
+  if (takes_shared_) {
+    Tensor part = Tensor::dense(nullptr, dtype, shape);
+    part.data = shared_experts_->take(bytes);
+    store_.count(bytes);
+    if (ctx_.pool != nullptr) ctx_.pool->placement().place(part.data, bytes, spread);
+    return part;
+  }
   const bool large = bytes >= HugePageArena::kPageBytes;
   if (prefaults_ && large && !huge_pages_) {
     huge_pages_ = HugePageArena::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1,

@@ -100,6 +100,15 @@ const Numerics& Weights::numerics() const {
 Weights Weights::shared_by_all_ranks() const {
   return Weights(loader_, prefix_, true);
 }
+Weights Weights::shared_by_group() const {
+  return Weights(loader_, prefix_, false);
+}
+SharedExperts* Weights::shared_experts() const {
+  return loader_->shared_experts_;
+}
+void Weights::take_shared(bool is_on) const {
+  loader_->takes_shared_ = is_on && loader_->shared_experts_ != nullptr;
+}
 const RankShare& Weights::ranks() const {
   return of_all_ ? loader_->all_ranks_ : loader_->ranks_;
 }

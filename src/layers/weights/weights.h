@@ -49,6 +49,8 @@ class WeightStore {
               std::initializer_list<std::int64_t> shape);
   // Addresses without memory, which nothing reads or writes. They may be those of other tensors.
   Tensor reserve(DType dtype, std::initializer_list<std::int64_t> shape);
+  // Counts memory that is kept elsewhere.
+  void count(std::int64_t bytes) { bytes_ += bytes; }
   std::int64_t bytes() const { return bytes_; }
 
  private:
@@ -125,6 +127,7 @@ struct RankShare {
   int size = 1;
 };
 
+class SharedExperts;
 class WeightLoader;
 class WeightStaging;
 struct WeightTask;
@@ -145,6 +148,12 @@ class Weights {
   // The same place, of which all ranks have a share, also those of other groups of data-parallel
   // attention.
   Weights shared_by_all_ranks() const;
+  // Back to the ranks of this group.
+  Weights shared_by_group() const;
+  // Where the experts of all ranks are; null: each rank has its own experts in its own memory.
+  SharedExperts* shared_experts() const;
+  // From now on take() gives this rank's part of stacks in shared_experts(), or no longer.
+  void take_shared(bool is_on) const;
   Device device() const;
   // Says that another rank has all tensors here, in finish().
   void leave_out() const;
@@ -264,6 +273,8 @@ class WeightLoader {
     expert_groups_ = groups;
     expert_maps_ = std::move(maps);
   }
+  // Experts are in memory of all ranks, which outlives the model.
+  void keep_experts_in(SharedExperts* memory) { shared_experts_ = memory; }
   std::vector<ExpertLayer> take_expert_layers() { return std::move(expert_layers_); }
   // Feed-forward layers are shared by these ranks, and all others by those of ctx.communicator.
   void share_feed_forward(const RankShare& ranks) { all_ranks_ = ranks; }
@@ -305,6 +316,8 @@ class WeightLoader {
   ExpertMaps expert_maps_;
   std::size_t num_mapped_ = 0;  // layers that have got their map
   std::vector<ExpertLayer> expert_layers_;
+  SharedExperts* shared_experts_ = nullptr;
+  bool takes_shared_ = false;
   bool reads_mapped_ = false;
   bool prefaults_ = false;
   WeightStore store_;

@@ -247,6 +247,18 @@ TEST(PlaceExperts, NumbersBecomePlacesOfTheRank) {
   EXPECT_THROW(place_experts(machine.ctx, places, ids), Error);
 }
 
+TEST(CountChoices, AddsTheTokensOfEachExpert) {
+  Machine machine(CpuIsa::kAvx2, 3);
+  Owned choices(DType::kI64, {4}), ids(DType::kI32, {30, 2}, 3);
+  std::fill_n(choices.data<std::int64_t>(), 4, 100);
+  for (int t = 0; t < 30; ++t) put(ids, {t, 0}, t % 3), put(ids, {t, 1}, 2);
+  count_choices(machine.ctx, ids, choices);
+  const std::int64_t* const counts = choices.data<std::int64_t>();
+  EXPECT_EQ(std::vector(counts, counts + 4), (std::vector<std::int64_t>{110, 110, 140, 100}));
+  put(ids, {7, 1}, 4);
+  EXPECT_THROW(count_choices(machine.ctx, ids, choices), Error);
+}
+
 // Built from the separate ops, one pair at a time: the same arithmetic, so the same bits.
 TEST(FusedExperts, EqualsTheExpertsOneByOne) {
   on_every_machine([](Context& ctx, Context& alone) {

@@ -269,6 +269,16 @@ const StatRow kOwnExpertStats[] = {
      [](const EngineStats& s) { return s.expert_move_s; }},
 };
 
+// Ranks that may be lost (docs/ranks.md).
+const StatRow kElasticStats[] = {
+    {"sluice:ranks", "Ranks at the start", false,
+     [](const EngineStats& s) { return double(s.elastic_ranks); }},
+    {"sluice:ranks_alive", "Ranks that are not lost", false,
+     [](const EngineStats& s) { return double(s.live_ranks); }},
+    {"sluice:elastic_rebalance_seconds_total", "Time in which experts of lost ranks were dealt",
+     true, [](const EngineStats& s) { return s.rebalance_s; }},
+};
+
 // Choices of a layer by the group that computed them: the value of an observation is the group.
 prometheus::MetricFamily expert_family(const Labels& labels, const EngineStats& stats) {
   prometheus::MetricFamily family;
@@ -363,6 +373,7 @@ void add_own_metrics(const Labels& labels, const EngineStats& stats,
   }
   out.push_back(kv_pages_family(labels, stats));
   if (stats.has_expert_load) add_stats(kOwnExpertStats, labels, stats, out);
+  if (stats.elastic_ranks > 0) add_stats(kElasticStats, labels, stats, out);
 }
 
 void add_figure(const ServerFigure& figure, std::vector<prometheus::MetricFamily>& out) {

@@ -85,6 +85,7 @@ constexpr std::string_view kCodes[] = {
     "loading",
     "draining",
     "engine_failed",
+    "rank_lost",
     "engine_stalled",  // load
     "aborted",
     "shutting_down",

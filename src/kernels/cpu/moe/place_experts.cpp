@@ -22,6 +22,17 @@ void place_experts(Context& ctx, const Tensor& places, const Tensor& ids) {
   });
 }
 
+// One thread: an increment a pair.
+void count_choices(const Tensor& ids, const Tensor& choices) {
+  auto* const count = choices.ptr<std::int64_t>();
+  for (std::int64_t t = 0; t < ids.dim(0); ++t)
+    for (std::int64_t j = 0; j < ids.dim(1); ++j) {
+      const std::int32_t id = row<std::int32_t>(ids, t)[j];
+      check(id >= 0 && id < choices.dim(0), "expert {} of {}", id, choices.dim(0));
+      ++count[id];
+    }
+}
+
 // One thread: a token costs some hundred nanoseconds, and the counts are of all tokens.
 void place_replicas(const ReplicaPlaces& places, const Tensor& weights, const Tensor& ids) {
   const std::int64_t top_k = ids.dim(1), experts = places.replicas.dim(0);

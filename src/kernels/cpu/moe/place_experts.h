@@ -7,6 +7,8 @@ namespace sluice::cpu {
 
 void place_experts(Context& ctx, const Tensor& places, const Tensor& ids);
 
+void count_choices(const Tensor& ids, const Tensor& choices);
+
 // As ops::ExpertPlaces.
 struct ReplicaPlaces {
   Tensor replicas, choices, group_choices;
