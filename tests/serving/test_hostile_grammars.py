@@ -67,3 +67,16 @@ def test_each_case_gets_its_answer(tiny):
             print(case["id"], case["expect"], reply.status, f"{seconds:.2f} s {grown:.0f} MiB", reply.body[:160])
     assert not wrong, "\n".join(map(str, wrong))
     assert tiny.get("/health").status == 200
+
+
+def test_a_schema_beyond_its_budget_is_refused(tiny):
+    """Keys split by ten patterns need more than a compile may cost. Each text thread gets the schema twice."""
+    keys = [f"{chr(97 + i)}.*{chr(97 + i * 7 % 26)}{i}" for i in range(10)]
+    schema = {"patternProperties": {key: {"maximum": i} for i, key in enumerate(keys)}}
+    for i in range(4):
+        schema["title"] = str(i)
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "json_schema": json.dumps(schema)}
+        reply = tiny.post(CHAT, body, timeout=120)
+        assert reply.status == 400, reply.body[:300]
+        assert reply.error["code"] == "json_schema_too_large"
+    assert tiny.get("/health").status == 200

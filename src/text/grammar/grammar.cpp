@@ -5,6 +5,7 @@
 
 #include "text/grammar/json_text.h"
 #include "text/grammar/node.h"
+#include "text/grammar/regex.h"
 
 namespace sluice::grammar {
 
@@ -206,9 +207,8 @@ NodeId Grammar::white_space(std::uint64_t max_chars) {
 }
 
 NodeId Grammar::any_json_number() {
-  const Result<LanguageId> number =
-      languages_.regex(fmt::format("-?({}{}|{})", kAnyWhole, kAnyFraction, exponent_magnitude()));
-  return number ? text(number.value()) : kNoneNode;  // no budget is left
+  return text(own_regex(languages_,
+                        fmt::format("-?({}{}|{})", kAnyWhole, kAnyFraction, exponent_magnitude())));
 }
 
 Grammar::JsonValue Grammar::json_value(NodeId space) {

@@ -26,7 +26,10 @@ class Remover {
 
   Result<Ok> run() {
     find_nullable();
-    if (grammar_.is_exhausted()) return too_large("parts");
+    if (grammar_.is_exhausted()) {
+      return Fault{400, "grammar_too_large", "",
+                   "The grammar needs more memory or steps than its budget allows."};
+    }
     find_groups();
     for (const std::vector<std::uint32_t>& group : groups_) {
       const Result<Ok> done = rewrite(group);

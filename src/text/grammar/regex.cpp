@@ -22,6 +22,11 @@ Fault invalid_regex(std::string_view what, std::size_t position) {
           fmt::format("The regular expression is wrong at character {}: {}.", position, what)};
 }
 
+Fault too_large() {
+  return {400, "grammar_too_large", "",
+          "The regular expression needs more memory or steps than its budget allows."};
+}
+
 class Parser {
  public:
   Parser(LanguageStore& store, const std::u32string& text, const RegexOptions& options, bool merges)
@@ -83,7 +88,10 @@ class Parser {
   }
 
   void item() {
-    if (!store_.spend(1)) return;
+    if (!store_.spend(1)) {
+      fault_ = too_large();
+      return;
+    }
     const std::size_t begin = at_;
     const char32_t c = text_[at_++];
     switch (c) {
@@ -395,10 +403,16 @@ Result<Id> parse_regex(LanguageStore& store, std::string_view pattern,
   const Result<RegexTree> tree = read(store, pattern, options, true);
   if (!tree) return tree.fault();
   const Result<Id> language = language_of(store, *tree, options.match);
-  if (store.is_exhausted())
-    return Fault{400, "grammar_too_large", "",
-                 "The regular expression needs more memory or steps than its budget allows."};
+  if (store.is_exhausted()) return too_large();
   return language;
+}
+
+LanguageId own_regex(Languages& languages, std::string_view pattern) {
+  const Result<LanguageId> language = languages.regex(pattern);
+  if (language) return *language;
+  check(languages.is_exhausted(), "the program's pattern {} is wrong: {}", pattern,
+        language.fault().message);
+  return languages.none();
 }
 
 }  // namespace sluice::grammar

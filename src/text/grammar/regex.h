@@ -21,4 +21,8 @@ namespace sluice::grammar {
 Result<LanguageStore::Id> parse_regex(LanguageStore& store, std::string_view pattern,
                                       const RegexOptions& options);
 
+// A pattern of the program's own, in which nothing is wrong. None where no budget is left: the
+// grammar is refused then, whatever its parts are.
+LanguageId own_regex(Languages& languages, std::string_view pattern);
+
 }  // namespace sluice::grammar

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "text/grammar/regex.h"
+
 namespace sluice::grammar {
 namespace {
 
@@ -135,10 +137,7 @@ bool is_asserted_format(std::string_view format) {
 std::optional<LanguageId> format_language(Languages& languages, std::string_view format) {
   const std::string& text = expression(format);
   if (text.empty()) return std::nullopt;
-  const Result<LanguageId> language = languages.regex(text);
-  check(language.ok(), "the expression of format {} is wrong: {}", format,
-        language.ok() ? "" : language.fault().message);
-  return *language;
+  return own_regex(languages, text);
 }
 
 std::uint64_t format_max_length(std::string_view format) {

@@ -25,15 +25,18 @@ Lowering::Lowering(Grammar& grammar, std::shared_ptr<SchemaHost> host,
 Result<NodeId> Lowering::lower() {
   const Goal goal = make_goal({positive(graph_.root)});
   const NodeId root = options_.raw_string ? define(goal, true) : node(goal);
-  while (!pending_.empty()) {
-    if (grammar_.is_exhausted() || grammar_.languages().budget().is_cancelled()) {
-      return schema_fault("json_schema_too_large", "",
-                          "its grammar takes more work or memory than one request may use; make "
-                          "the schema smaller");
-    }
+  const auto is_out_of_budget = [&] {
+    return grammar_.is_exhausted() || grammar_.languages().budget().is_cancelled();
+  };
+  while (!pending_.empty() && !is_out_of_budget()) {
     auto [goal, rule] = std::move(pending_.back());
     pending_.pop_back();
     grammar_.define_rule(rule, define(goal));
+  }
+  if (is_out_of_budget()) {
+    return schema_fault("json_schema_too_large", "",
+                        "its grammar takes more work or memory than one request may use; make the "
+                        "schema smaller");
   }
   if (has_checked_raw_string_) {
     return schema_fault("unsupported_json_schema", "",

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "text/grammar/json_text.h"
+#include "text/grammar/regex.h"
 #include "text/grammar/schema/number_automaton.h"
 #include "text/grammar/schema/number_set.h"
 
@@ -55,13 +56,6 @@ void add(std::string& pattern, const std::string& option) {
   pattern += option;
 }
 
-LanguageId regex(Languages& languages, const std::string& pattern) {
-  const Result<LanguageId> language = languages.regex(pattern);
-  check(language.ok(), "the expression {} of a number is wrong: {}", pattern,
-        language.ok() ? "" : language.fault().message);
-  return *language;
-}
-
 // Languages of magnitudes as they are spelled: 0 or no zero in front, point, digits. `text` is
 // followed by a digit of a range and `count` digits more.
 LanguageId with_digit(Languages& languages, std::string_view text, char first, char last,
@@ -84,7 +78,8 @@ LanguageId at_least(Languages& languages, const Decimal& bound, bool is_open) {
                                 size - i - 1));
   }
   if (p.fraction.empty() && !is_open) wholes.push_back(languages.literal(p.whole));
-  out.push_back(languages.concat({languages.alternate(wholes), regex(languages, "(\\.[0-9]+)?")}));
+  out.push_back(
+      languages.concat({languages.alternate(wholes), own_regex(languages, "(\\.[0-9]+)?")}));
   const std::string begin = p.whole + ".";
   for (std::size_t i = 0; i < p.fraction.size(); ++i) {
     if (p.fraction[i] == '9') continue;
@@ -92,8 +87,9 @@ LanguageId at_least(Languages& languages, const Decimal& bound, bool is_open) {
                              static_cast<char>(p.fraction[i] + 1), '9', 0, kUnbounded));
   }
   if (!p.fraction.empty() || is_open)
-    out.push_back(languages.concat({languages.literal(begin + p.fraction),
-                                    regex(languages, is_open ? "[0-9]*[1-9][0-9]*" : "[0-9]*")}));
+    out.push_back(
+        languages.concat({languages.literal(begin + p.fraction),
+                          own_regex(languages, is_open ? "[0-9]*[1-9][0-9]*" : "[0-9]*")}));
   return languages.alternate(out);
 }
 
@@ -113,10 +109,11 @@ LanguageId at_most(Languages& languages, const Decimal& bound, bool is_open) {
   }
   if (!wholes.empty())
     out.push_back(
-        languages.concat({languages.alternate(wholes), regex(languages, "(\\.[0-9]+)?")}));
+        languages.concat({languages.alternate(wholes), own_regex(languages, "(\\.[0-9]+)?")}));
   if (p.fraction.empty()) {
     if (!is_open)
-      out.push_back(languages.concat({languages.literal(p.whole), regex(languages, "(\\.0+)?")}));
+      out.push_back(
+          languages.concat({languages.literal(p.whole), own_regex(languages, "(\\.0+)?")}));
     return languages.alternate(out);
   }
   const std::string begin = p.whole + ".";
@@ -130,7 +127,7 @@ LanguageId at_most(Languages& languages, const Decimal& bound, bool is_open) {
   }
   if (!is_open)
     out.push_back(
-        languages.concat({languages.literal(begin + p.fraction), regex(languages, "0*")}));
+        languages.concat({languages.literal(begin + p.fraction), own_regex(languages, "0*")}));
   return languages.alternate(out);
 }
 
@@ -180,15 +177,16 @@ LanguageId magnitudes(Languages& languages, const NumberSet& set, bool is_negati
     if (is_negative && *bound && !(*bound)->is_zero()) (*bound)->negative = !(*bound)->negative;
   }
   if (high && high->negative) return languages.none();
-  std::vector<LanguageId> all{regex(languages, "(0|[1-9]" + more_digits(low, high) + ")(\\.[0-9]" +
-                                                   fraction_digits(low, high) + ")?")};
+  std::vector<LanguageId> all{own_regex(
+      languages,
+      "(0|[1-9]" + more_digits(low, high) + ")(\\.[0-9]" + fraction_digits(low, high) + ")?")};
   if (low && !low->negative) all.push_back(at_least(languages, *low, is_low_open));
   if (high) all.push_back(at_most(languages, *high, is_high_open));
   if (!set.has_fractions) {
-    all.push_back(regex(languages, set.is_plain_integer ? "[0-9]+" : "[0-9]+(\\.0+)?"));
+    all.push_back(own_regex(languages, set.is_plain_integer ? "[0-9]+" : "[0-9]+(\\.0+)?"));
   }
-  if (!set.has_integers) all.push_back(regex(languages, "[0-9]+\\.[0-9]*[1-9][0-9]*"));
-  for (const Decimal& step : set.multiples) all.push_back(regex(languages, multiples_of(step)));
+  if (!set.has_integers) all.push_back(own_regex(languages, "[0-9]+\\.[0-9]*[1-9][0-9]*"));
+  for (const Decimal& step : set.multiples) all.push_back(own_regex(languages, multiples_of(step)));
   return languages.intersect(all);
 }
 
@@ -209,11 +207,13 @@ LanguageId plain_values(Languages& languages, const NumberSet& set) {
   std::vector<LanguageId> options;
   if (!wholes.empty()) {
     const LanguageId whole = languages.literals(wholes);
-    options.push_back(
-        set.is_plain_integer ? whole : languages.concat({whole, regex(languages, kZeroFraction)}));
+    options.push_back(set.is_plain_integer
+                          ? whole
+                          : languages.concat({whole, own_regex(languages, kZeroFraction)}));
   }
   if (!fractions.empty()) {
-    options.push_back(languages.concat({languages.literals(fractions), regex(languages, kZeros)}));
+    options.push_back(
+        languages.concat({languages.literals(fractions), own_regex(languages, kZeros)}));
   }
   return languages.alternate(options);
 }
@@ -266,16 +266,17 @@ std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet
     }
     add(forms, whole + zeros + "[eE]-0{1,4}");
   }
-  const LanguageId all =
-      set.has_fractions
-          ? regex(languages, forms)
-          : languages.intersect({regex(languages, forms), regex(languages, exponent_magnitude())});
-  const LanguageId zero = regex(languages, "0" + zeros + "[eE][+-]?" + exponent);
+  const LanguageId all = set.has_fractions
+                             ? own_regex(languages, forms)
+                             : languages.intersect({own_regex(languages, forms),
+                                                    own_regex(languages, exponent_magnitude())});
+  const LanguageId zero = own_regex(languages, "0" + zeros + "[eE][+-]?" + exponent);
   const LanguageId minus = languages.literal("-");
   if (!bound) return languages.alternate({all, languages.concat({minus, all})});
   const LanguageId sized =
-      has_zero ? all
-               : languages.intersect({all, regex(languages, "[0.]*[1-9][0-9.]*[eE][+-]?[0-9]+")});
+      has_zero
+          ? all
+          : languages.intersect({all, own_regex(languages, "[0.]*[1-9][0-9.]*[eE][+-]?[0-9]+")});
   const LanguageId no_zero = languages.none();
   if (set.low) {
     return languages.alternate({sized, languages.concat({minus, has_zero ? zero : no_zero})});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "text/grammar/regex.h"
 #include "text/grammar/sources/structural_tag.h"
 
 namespace sluice::grammar {
@@ -150,7 +151,7 @@ class KeyedArguments {
   NodeId mark(std::string_view text) {
     return text.empty() ? grammar_.empty() : marked_text(grammar_, text, context_.vocabulary);
   }
-  LanguageId regex(std::string_view pattern) { return grammar_.languages().regex(pattern).value(); }
+  LanguageId regex(std::string_view pattern) { return own_regex(grammar_.languages(), pattern); }
 
   Result<NodeId> pairs() {
     ObjectSpec spec;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "text/grammar/regex.h"
 #include "text/grammar/sources/call_arguments.h"
 #include "text/grammar/sources/structural_tag.h"
 
@@ -52,7 +53,7 @@ class Calls {
   NodeId mark(std::string_view text) {
     return text.empty() ? grammar_.empty() : marked_text(grammar_, text, vocabulary_);
   }
-  LanguageId regex(std::string_view pattern) { return grammar_.languages().regex(pattern).value(); }
+  LanguageId regex(std::string_view pattern) { return own_regex(grammar_.languages(), pattern); }
 
   Result<NodeId> call_of(const CallTool& tool) {
     const ArgumentContext context{grammar_, vocabulary_, options_, format_, unenforced_};
@@ -243,7 +244,7 @@ NodeId text_without(Grammar& grammar, const Vocabulary& vocabulary,
   if (!bare.empty()) {
     std::string set;
     for (const char c : bare) set += std::string("\\") + c;
-    const LanguageId barred = languages.regex(fmt::format(R"(\s*[{}](.|\n)*)", set)).value();
+    const LanguageId barred = own_regex(languages, fmt::format(R"(\s*[{}](.|\n)*)", set));
     first = languages.intersect({text, languages.complement(barred)});
   }
   std::vector<std::string> tokens;
