@@ -12,13 +12,16 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 
 }  // namespace
 
-LanguageStore::LanguageStore(const Budget& budget) : budget_(budget), max_work_(budget.max_work) {
+LanguageStore::LanguageStore(const Budget& budget) : max_work_(budget_.max_work) {
+  // The first four stand in every store, whatever its budget.
   table_.resize(256, 0);
   expressions_.push_back({.kind = Kind::kNone, .is_positive = true});  // never in the table
   expressions_.push_back({.kind = Kind::kEmpty, .has_empty = true, .is_positive = true});
   const Id any_char = chars({{0, 0xD7FF}, {0xE000, 0x10FFFF}});
   const Id any_text = repeat(any_char, 0, kUnbounded);
-  if (any_char != kAnyChar || any_text != kAnyText) exhaust();  // cannot happen
+  check(any_char == kAnyChar && any_text == kAnyText, "a store begins with its constants");
+  budget_ = budget;
+  max_work_ = budget.max_work;
 }
 
 LanguageStore LanguageStore::without_automata() const {

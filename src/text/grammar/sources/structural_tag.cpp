@@ -37,10 +37,14 @@ class Reader {
           fmt::format("The structural tag has {} at {}, which is not supported.", what, pointer)};
     return grammar_.none();
   }
+  // `pointer`: where the schema, pattern or grammar stands that became `result`.
   template <class T>
-  NodeId take(Result<T> result, auto use) {
+  NodeId take(Result<T> result, const std::string& pointer, auto use) {
     if (result) return use(result.value());
-    if (!fault_) fault_ = result.fault();
+    if (!fault_) {
+      fault_ = result.fault();
+      fault_->message = fmt::format("The structural tag, {}: {}", pointer, fault_->message);
+    }
     return grammar_.none();
   }
 
@@ -128,6 +132,12 @@ class Reader {
     }
     return out;
   }
+  // The same without empty ones, which would exclude every text.
+  std::vector<std::string> marks(const Json& json, const char* key, const std::string& at) {
+    std::vector<std::string> out = strings(json, key, at, false);
+    if (std::ranges::find(out, "") != out.end()) fail_at(at + "/" + key, "a text of it is empty");
+    return out;
+  }
   bool flag(const Json& json, const char* key, const std::string& at) {
     const auto found = json.find(key);
     if (found == json.end() || found->is_null()) return false;
@@ -141,18 +151,18 @@ class Reader {
     const auto found = json.find("json_schema");
     if (found == json.end() || found->is_null())
       return fail_at(at + "/json_schema", "it is missing");
-    return take(add_json_schema(grammar_, dump_json(*found), options_),
+    return take(add_json_schema(grammar_, dump_json(*found), options_), at + "/json_schema",
                 [](const SchemaRoot& root) { return root.node; });
   }
   NodeId pattern(const Json& json, const std::string& at) {
     const std::optional<std::string> text = string(json, "pattern", at);
     if (!text) return grammar_.none();
-    return take(regex_node(grammar_, *text), [](NodeId node) { return node; });
+    return take(regex_node(grammar_, *text), at + "/pattern", [](NodeId node) { return node; });
   }
   NodeId grammar_text(const Json& json, const std::string& at) {
     const std::optional<std::string> text = string(json, "grammar", at);
     if (!text) return grammar_.none();
-    return take(parse_grammar(grammar_, *text), [](NodeId node) { return node; });
+    return take(parse_grammar(grammar_, *text), at + "/grammar", [](NodeId node) { return node; });
   }
 
   NodeId free_text(const std::vector<std::string>& excluded) {
@@ -164,8 +174,7 @@ class Reader {
   }
   NodeId any_text(const Json& json, const std::string& at, std::vector<std::string> ends) {
     if (json.contains("excludes"))
-      for (std::string& text : strings(json, "excludes", at, false))
-        ends.push_back(std::move(text));
+      for (std::string& text : marks(json, "excludes", at)) ends.push_back(std::move(text));
     for (const char* key : {"max_tokens", "max_chars"})
       if (json.contains(key) && !json[key].is_null()) return refuse(at + "/" + key, "a bound");
     std::erase(ends, "");
@@ -223,7 +232,7 @@ class Reader {
   }
 
   NodeId triggered(const Json& json, const std::string& at, std::vector<std::string> excluded) {
-    const std::vector<std::string> triggers = strings(json, "triggers", at, false);
+    const std::vector<std::string> triggers = marks(json, "triggers", at);
     const NodeId one = grammar_.any_of(tags(json, at));
     if (fault_) return grammar_.none();
     for (std::size_t i = 0; i < json["tags"].size(); ++i) {
@@ -233,8 +242,7 @@ class Reader {
         return fail_at(fmt::format("{}/tags/{}/begin", at, i), "it begins with no trigger");
     }
     if (json.contains("excludes"))
-      for (std::string& text : strings(json, "excludes", at, false))
-        excluded.push_back(std::move(text));
+      for (std::string& text : marks(json, "excludes", at)) excluded.push_back(std::move(text));
     excluded.insert(excluded.end(), triggers.begin(), triggers.end());
     std::erase(excluded, "");
     const NodeId free = free_text(excluded);

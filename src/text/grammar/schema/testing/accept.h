@@ -16,8 +16,10 @@ namespace sluice::grammar {
 
 class SchemaAcceptor {
  public:
-  explicit SchemaAcceptor(std::string_view schema, const SchemaOptions& options = {}) {
-    Grammar grammar;
+  // `budget`: of the compile.
+  explicit SchemaAcceptor(std::string_view schema, const SchemaOptions& options = {},
+                          const Budget& budget = {}) {
+    Grammar grammar(budget);
     Result<SchemaRoot> root = add_json_schema(grammar, schema, options);
     if (!root) {
       fault = root.fault();
