@@ -24,8 +24,10 @@ bool SchemaHost::fulfils(const std::vector<Literal>& literals, const ExactJson& 
                          JsonId at) {
   const std::lock_guard lock(mutex_);
   SchemaValidator& validator = this->validator();
+  // What cannot be told is not accepted, and neither is its opposite.
   return std::all_of(literals.begin(), literals.end(), [&](Literal literal) {
-    return validator.is_valid(schema_of(literal), instance, at) != is_negative(literal);
+    const std::optional<bool> is_valid = validator.is_valid(schema_of(literal), instance, at);
+    return is_valid && *is_valid != is_negative(literal);
   });
 }
 

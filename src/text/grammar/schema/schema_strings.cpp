@@ -77,7 +77,7 @@ bool LazySchemaStrings::has_match(int pattern, std::string_view text) const {
   const std::string& spelling = graph_.patterns[static_cast<std::size_t>(pattern)].text;
   const Result<LanguageId> language = languages.regex(spelling, kPatternOptions);
   check(language.ok(), "a pattern that compiled once does not compile again");
-  return languages.contains(*language, text);
+  return noted(languages.contains(*language, text));
 }
 
 bool LazySchemaStrings::has_format(std::string_view format, std::string_view text) const {
@@ -85,7 +85,7 @@ bool LazySchemaStrings::has_format(std::string_view format, std::string_view tex
   if (format == "regex") return is_regex(text);
   Languages& languages = this->languages();
   const auto language = format_language(languages, format);
-  return !language || is_in_format(languages, *language, format, text);
+  return noted(!language || is_in_format(languages, *language, format, text));
 }
 
 }  // namespace sluice::grammar

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "text/grammar/languages.h"
@@ -41,14 +42,21 @@ class LazySchemaStrings : public SchemaStrings {
 
   bool has_match(int pattern, std::string_view text) const override;
   bool has_format(std::string_view format, std::string_view text) const override;
+  bool ran_out() const override { return std::exchange(ran_out_, false); }
 
  private:
+  // Notes whether the test that gave the answer has come to its end.
+  bool noted(bool answer) const {
+    ran_out_ = ran_out_ || languages_.is_exhausted();
+    return answer;
+  }
   // Begins anew where the automata of many texts have used the budget up.
   Languages& languages() const;
 
   const SchemaGraph& graph_;
   const bool asserts_formats_;
   mutable Languages languages_;
+  mutable bool ran_out_ = false;
 };
 
 }  // namespace sluice::grammar

@@ -449,5 +449,29 @@ TEST(Schema, SizesAreBoundedAndDoNotCost) {
   EXPECT_FALSE(shared.accepts("1"));
 }
 
+// A search whose automaton outgrows its budget has no answer, so `not` of it has none either.
+TEST(Schema, TextsBeyondTheBudgetAreNotAcceptedByNot) {
+  const Result<SchemaGraph> graph = SchemaGraph::parse(R"({"not": {"pattern": "a(a|b){26}c"}})");
+  ASSERT_TRUE(graph.ok());
+  std::string text;
+  std::uint32_t random = 1;
+  for (int i = 0; i < 600'000; ++i)
+    text += (random = random * 1664525 + 1013904223) >> 31 != 0 ? 'a' : 'b';
+  for (const bool ends_early : {false, true}) {
+    const LazySchemaStrings strings(*graph, true);
+    SchemaValidator validator(*graph, strings);
+    const std::string tail = text.substr(ends_early ? text.size() - 400 : 0);
+    for (const bool has_match : {false, true}) {
+      const std::string value = '"' + tail + (has_match ? "a" : "b") + tail.substr(0, 26) + "c\"";
+      const std::optional<bool> found =
+          validator.is_valid(graph->root, *ExactJson::parse(value, {}), 0);
+      if (ends_early)
+        EXPECT_EQ(found, !has_match);
+      else
+        EXPECT_EQ(found, std::nullopt);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::grammar

@@ -11,14 +11,14 @@ std::uint64_t SchemaValidator::place(SchemaId id, Subject subject) {
          (subject.is_key ? 1 : 0);
 }
 
-bool SchemaValidator::is_valid(SchemaId id, const ExactJson& instance, JsonId at) {
+std::optional<bool> SchemaValidator::is_valid(SchemaId id, const ExactJson& instance, JsonId at) {
   instance_ = &instance;
   outcomes_.clear();
   stack_.clear();
   if (id == kTrueSchema || id == kFalseSchema) return id == kTrueSchema;
   stack_.emplace_back(id, Subject{at, false});
   for (std::uint64_t steps = 0; !stack_.empty(); ++steps) {
-    if (steps > kMaxSteps) return false;
+    if (steps > kMaxSteps) return std::nullopt;
     const auto [schema, subject] = stack_.back();
     if (outcomes_.contains(place(schema, subject))) {
       stack_.pop_back();
@@ -33,6 +33,7 @@ bool SchemaValidator::is_valid(SchemaId id, const ExactJson& instance, JsonId at
     if (!outcome.is_valid) outcome.evaluated.clear();
     outcomes_.emplace(place(schema, subject), std::move(outcome));
   }
+  if (strings_.ran_out()) return std::nullopt;
   return outcomes_.at(place(id, Subject{at, false})).is_valid;
 }
 

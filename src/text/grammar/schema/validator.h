@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,17 +28,20 @@ class SchemaStrings {
   virtual bool has_match(int pattern, std::string_view text) const = 0;
   // Whether `text` has the format; true for a format that is not asserted.
   virtual bool has_format(std::string_view format, std::string_view text) const = 0;
+  // Whether a test since the last call has no answer, because its budget was used up.
+  virtual bool ran_out() const { return false; }
 };
 
 class SchemaValidator {
  public:
-  static constexpr std::uint64_t kMaxSteps = 4'000'000;  // subschemas on values; then it is invalid
+  static constexpr std::uint64_t kMaxSteps = 4'000'000;  // subschemas on values
 
   SchemaValidator(const SchemaGraph& graph, const SchemaStrings& strings)
       : graph_(graph), strings_(strings) {}
 
-  // Whether the value `at` of `instance` is valid under schema `id`.
-  bool is_valid(SchemaId id, const ExactJson& instance, JsonId at);
+  // Whether the value `at` of `instance` is valid under schema `id`; std::nullopt where the budget
+  // of steps or strings did not do to tell.
+  std::optional<bool> is_valid(SchemaId id, const ExactJson& instance, JsonId at);
 
  private:
   // A value of the instance, or the key of one as a string.
