@@ -190,7 +190,7 @@ void Lowering::lower_alternative(const Goal& goal, const Alternative& one, Strin
     options.push_back(lower_constants(goal, one));
   }
   if ((one.types & kNumberTypes) != 0) {
-    options.push_back(check_value(lower_number(one), checks(one, one.types & kNumberTypes)));
+    options.push_back(lower_number(one));
   }
   if ((one.types & kStringType) != 0) {
     const std::vector<Literal> literals = checks(one, kStringType);
@@ -226,16 +226,23 @@ NodeId Lowering::lower_constants(const Goal& goal, const Alternative& one) {
   return grammar_.any_of(options);
 }
 
-NodeId Lowering::lower_number(const Alternative& one) {
+NumberSet Lowering::number_set(const Alternative& one) const {
   NumberSet set = one.numbers;
   set.has_integers = (one.types & kIntegerType) != 0;
   set.has_fractions = (one.types & kFractionType) != 0;
   // The spelling of draft 4 counts where fractions are excluded; 1.0 is checked otherwise.
   set.is_plain_integer |= options_.plain_integers;
   set.is_plain_integer &= !set.has_fractions;
+  return set;
+}
+
+NodeId Lowering::lower_number(const Alternative& one) {
+  NumberSet set = number_set(one);
+  std::vector<Literal> literals = checks(one, one.types & kNumberTypes);
+  if (keep_checked_members(literals, set)) literals.clear();
   const auto [found, is_new] = numbers_.try_emplace(set.canonical());
   if (is_new) found->second = number_node(grammar_, set);
-  return found->second;
+  return check_value(found->second, std::move(literals));
 }
 
 LanguageId Lowering::string_language(const Alternative& one) {

@@ -37,6 +37,9 @@ class Lowering {
                          std::vector<NodeId>& options, bool is_raw);
   NodeId lower_constants(const Goal& goal, const Alternative& one);
   NodeId lower_number(const Alternative& one);
+  NumberSet number_set(const Alternative& one) const;
+  // Leaves the members that fulfil the literals, where all are known and few; false: they are not.
+  bool keep_checked_members(const std::vector<Literal>& literals, NumberSet& set);
   NodeId lower_string(const Alternative& one);
   NodeId lower_array(const Alternative& one);
   // The items of an array of which some are contained; nothing where bounds are large.

@@ -1,6 +1,9 @@
 // Values that a schema lists: `enum` and `const`, in every spelling.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "text/grammar/schema/lowering.h"
 
@@ -64,12 +67,9 @@ std::optional<std::vector<NodeId>> Lowering::few_values(const Goal& goal) {
       add(text, lower_constants(goal, part));
     }
     if ((one.types & kNumberTypes) == 0) continue;
-    if (!checks(one, kNumberTypes).empty()) return std::nullopt;
-    NumberSet set = one.numbers;
-    set.has_integers = (one.types & kIntegerType) != 0;
-    set.has_fractions = (one.types & kFractionType) != 0;
-    set.is_plain_integer |= options_.plain_integers;
-    set.is_plain_integer &= !set.has_fractions;
+    NumberSet set = number_set(one);
+    const std::vector<Literal> literals = checks(one, one.types & kNumberTypes);
+    if (!literals.empty() && !keep_checked_members(literals, set)) return std::nullopt;
     const std::optional<std::vector<Decimal>> members = set.members(kMaxValues);
     if (!members) return std::nullopt;
     for (const Decimal& member : *members) {
@@ -80,6 +80,22 @@ std::optional<std::vector<NodeId>> Lowering::few_values(const Goal& goal) {
     }
   }
   return out.size() <= kMaxValues ? std::optional(std::move(out)) : std::nullopt;
+}
+
+bool Lowering::keep_checked_members(const std::vector<Literal>& literals, NumberSet& set) {
+  constexpr std::size_t kMaxMembers = 256;
+  if (literals.empty()) return false;
+  std::optional<std::vector<Decimal>> members = set.members(kMaxMembers);
+  if (!members) return false;
+  std::erase_if(*members, [&](const Decimal& member) {
+    const std::string text = fmt::format("{}{}e{}", member.negative ? "-" : "",
+                                         member.is_zero() ? "0" : member.digits, member.exponent);
+    const Result<ExactJson> instance = ExactJson::parse(text, {});
+    return !instance.ok() || !host_->fulfils(literals, *instance, 0);
+  });
+  set.has_values = true;
+  set.values = std::move(*members);
+  return true;
 }
 
 NodeId Lowering::value(JsonId root) {

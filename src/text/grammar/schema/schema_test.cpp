@@ -473,5 +473,17 @@ TEST(Schema, TextsBeyondTheBudgetAreNotAcceptedByNot) {
   }
 }
 
+// Numbers between near bounds are checked when the schema is compiled.
+TEST(Schema, NoDigitLeadsToNoneOfFewCheckedNumbers) {
+  SchemaAcceptor odd(
+      R"({"type": "integer", "not": {"multipleOf": 2}, "minimum": 10, "maximum": 13})");
+  ASSERT_TRUE(odd.ok()) << odd.fault.message;
+  for (const char* text : {"11", "13", "1.1e1", "130e-1"}) EXPECT_TRUE(odd.accepts(text)) << text;
+  for (const char* text : {"10", "12", "9", "2", "1.2"}) EXPECT_FALSE(odd.may_begin(text)) << text;
+  EXPECT_FALSE(
+      SchemaAcceptor(R"({"type": "integer", "not": {"multipleOf": 1}, "minimum": 1, "maximum": 2})")
+          .ok());
+}
+
 }  // namespace
 }  // namespace sluice::grammar
