@@ -145,11 +145,14 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
 }
 
 constexpr int kTokenWarps = 4;
-constexpr int kTogether = 6;  // loads of a lane in flight
+// Few tokens leave most SMs idle, so each warp takes one head. Else it takes several.
+constexpr std::int64_t kFewTokens = 32;
+constexpr int kHeadsTogether = 6;
 
-// Grid: tokens. Heads have 4 kLanes elements and are rotated whole; weights are float32; everything
-// begins on 16 bytes. A pair is in two lanes of one head, which exchange by shuffles.
-template <int kLanes>
+// Grid: tokens, and CTAs that share the heads of one. Heads have 4 kLanes elements and are rotated
+// whole; weights are float32; everything begins on 16 bytes. A pair is in two lanes of one head,
+// which exchange by shuffles. kTogether: loads of a lane in flight.
+template <int kLanes, int kTogether>
 __global__ void __launch_bounds__(kTokenWarps* kWarp)
     token_kernel(const __grid_constant__ HeadsArgs a) {
   // Heads of a token that the CTA takes at once.
@@ -174,8 +177,10 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
   const float* const v = stores ? a.stored.v + t * a.stored.v_token + column : nullptr;
   // The bound is the same for all lanes of a warp: a lane without a head still takes part in
   // shuffles.
-  for (int first = threadIdx.x / kLanes; first - static_cast<int>(threadIdx.x) / kLanes < heads;
-       first += kTogether * kAtOnce) {
+  const int mine = static_cast<int>(threadIdx.x) / kLanes;
+  for (int begin = static_cast<int>(blockIdx.y) * kTogether * kAtOnce; begin < heads;
+       begin += static_cast<int>(gridDim.y) * kTogether * kAtOnce) {
+    const int first = begin + mine;
     // All loads before the first use.
     float4 x[kTogether];
 #pragma unroll
@@ -262,13 +267,20 @@ void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& 
                        .eps = eps,
                        .interleaved = interleaved};
   // The fast kernel, if everything is aligned.
-  if (suits_tokens(args)) {
-    launch_dependent(ctx, "heads", args.dim == 64 ? token_kernel<16> : token_kernel<32>,
-                     dim3(static_cast<unsigned>(q.dim(0))), kTokenWarps * kWarp, 0, args);
-    return;
-  }
   // Values count as heads if they are stored.
   const int heads = args.q.count + args.k.count * (stored.v == nullptr ? 1 : 2);
+  if (suits_tokens(args)) {
+    const bool are_few = q.dim(0) <= kFewTokens;
+    const int at_once = kTokenWarps * kWarp / (args.dim / 4);
+    const auto kernel = args.dim == 64
+                            ? (are_few ? token_kernel<16, 1> : token_kernel<16, kHeadsTogether>)
+                            : (are_few ? token_kernel<32, 1> : token_kernel<32, kHeadsTogether>);
+    launch_dependent(
+        ctx, "heads", kernel,
+        dim3(static_cast<unsigned>(q.dim(0)), are_few ? blocks_for(heads, at_once) : 1),
+        kTokenWarps * kWarp, 0, args);
+    return;
+  }
   constexpr std::int64_t kTokensAtOnce = 32768;  // a grid's second dimension has at most 65535
   for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {
     const auto count = static_cast<unsigned>(std::min(kTokensAtOnce, q.dim(0) - first));
