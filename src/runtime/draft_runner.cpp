@@ -220,9 +220,8 @@ bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
       next.push_back(item.next_token);
     std::int32_t first = item.first;
     if (!reads_states) {
-      // Slots hold their own tokens: that of the first row, and of those behind it. A token that
-      // was not known when the step was planned is the last one of the step before, which has left
-      // it.
+      // Slots hold their own tokens: that of the first row, and of those behind it. The step before
+      // has left the first one where it was not known when this step was planned.
       if (ids[0] == kTokenFromSlot)
         ++first;
       else
@@ -358,6 +357,10 @@ void DraftRunner::run_blocks(const Batch& batch, int most) {
   }
 }
 
+void DraftRunner::lose_states(const Batch& batch) {
+  for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
+}
+
 DraftRunner::Kept DraftRunner::keep(const Batch& batch, const Tensor& states) {
   if (shape_.target_width > 0 && !states.defined()) return {};
   const std::int64_t count = batch.num_tokens();
@@ -370,7 +373,7 @@ DraftRunner::Kept DraftRunner::keep(const Batch& batch, const Tensor& states) {
 void DraftRunner::leave_out(const Batch& given, const Kept& kept, BatchResult& result) {
   const Batch& batch = behind_right_rows(given, result);
   if (!kept.has_states) {
-    for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
+    lose_states(batch);
   } else if (build_first(batch, result)) {
     std::size_t slot = 0;
     for (const BatchItem& item : pass_.items) {
@@ -436,14 +439,14 @@ bool DraftRunner::wants_states(const Batch& batch) const {
 }
 
 void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& result) {
-  if (given.max_drafts == 0) return leave_out(given, keep(given, states), result);
+  check(given.max_drafts != 0, "a draft runs behind a step that wants no drafts");
   const Batch& batch = behind_right_rows(given, result);
   const int most =
       batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
   make_up(batch);
   if (shape_.target_width > 0 && !states.defined()) {
-    for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
+    lose_states(batch);
   } else if (build_first(batch, result)) {
     if (limits_.has_trees()) {
       run_pass(0, states, true);

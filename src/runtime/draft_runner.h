@@ -77,8 +77,9 @@ class DraftRunner {
   // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
   // none, or the batch needs none. `result`: of the batch.
   void run(const Batch& batch, const Tensor& states, BatchResult& result);
-  // The same in two parts, of a batch behind which no drafts are wanted: keep() takes a copy of the
-  // states before another step overwrites them, and leave_out() what is known of the tokens later.
+  // Of a batch behind which no drafts are wanted (Batch::max_drafts is 0), instead of run(): keep()
+  // takes a copy of the states before another step overwrites them, and leave_out() notes the
+  // tokens once they are known.
   struct Kept {
     bool has_states = false;
     std::optional<std::int32_t> first;  // row of the copy; nothing: there is no room
@@ -116,6 +117,8 @@ class DraftRunner {
   void grow_trees(const Batch& batch, int max_drafts, BatchResult& result);
   void build_level(const Batch& batch);
   bool can_fill(const Batch& batch, std::int32_t item, std::int64_t first, std::int64_t end) const;
+  // The draft will know the sequences of the step no further.
+  void lose_states(const Batch& batch);
   // Fills the slots that the sequences of the step lack.
   void make_up(const Batch& batch);
   // The drafts of `rows_`, `most` of each at most, from blocks of as many sequences at once as

@@ -58,23 +58,17 @@ TEST(Budget, EachCompileEndsWithTheGrammarOrItsRefusal) {
   for (const GrammarSource& source : sources()) {
     const auto whole = compile(source, words);
     ASSERT_TRUE(whole.ok()) << source.text << ": " << whole.fault().message;
-    bool has_compiled = false;
-    for (std::uint64_t work = 0; !has_compiled; work += 1 + work / 8) {
-      const auto compiled = compile(source, words, {.max_work = work});
-      has_compiled = compiled.ok();
-      if (!has_compiled) {
-        EXPECT_TRUE(is_refusal(compiled.fault()))
-            << source.text << " with " << work << ": " << compiled.fault().message;
-      }
+    const auto compiles = [&](const Budget& budget) {
+      const auto compiled = compile(source, words, budget);
+      if (compiled.ok()) return true;
+      EXPECT_TRUE(is_refusal(compiled.fault()))
+          << source.text << " with " << budget.max_work << " steps and " << budget.max_bytes
+          << " bytes: " << compiled.fault().message;
+      return false;
+    };
+    for (std::uint64_t work = 0; !compiles({.max_work = work}); work += 1 + work / 8) {
     }
-    has_compiled = false;
-    for (std::uint64_t bytes = 0; !has_compiled; bytes += 1024 + bytes / 8) {
-      const auto compiled = compile(source, words, {.max_bytes = bytes});
-      has_compiled = compiled.ok();
-      if (!has_compiled) {
-        EXPECT_TRUE(is_refusal(compiled.fault()))
-            << source.text << " in " << bytes << " bytes: " << compiled.fault().message;
-      }
+    for (std::uint64_t bytes = 0; !compiles({.max_bytes = bytes}); bytes += 1024 + bytes / 8) {
     }
   }
 }
