@@ -163,7 +163,6 @@ void print_summary(const Options& options, const ServedModel& model, int port, b
         "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the "
         "capital of France?\"}}]}}'",
         curl, url, key, model.names[0]);
-  log_info("The server is fired up and ready to roll!");
 }
 
 struct Loading {
@@ -267,7 +266,7 @@ int serve(const Options& options, const DownloadObserver& download) {
   http->start();
 
   auto loading = std::make_shared<Loading>();
-  std::thread loader([&state, &options, &download, loading] {
+  std::thread loader([&state, &options, &download, port = http->port(), loading] {
     try {
       std::shared_ptr<const ServedModel> model = load_served_model(
           options,
@@ -275,7 +274,10 @@ int serve(const Options& options, const DownloadObserver& download) {
           download, state.trace);
       state.metrics.set_model(model->names[0], options.metrics_compat);
       state.metrics.set_engine(*model->engine);
+      // Whoever sees /ready finds these lines in the log.
+      print_summary(options, *model, port, state.keys.has_users());
       state.attach(std::move(model));
+      log_info("The server is fired up and ready to roll!");
     } catch (const Error& e) {
       loading->error = e.message();
       loading->exit_status = exit_code(e.kind());
@@ -309,7 +311,6 @@ int serve(const Options& options, const DownloadObserver& download) {
     return loading->exit_status;
   }
 
-  print_summary(options, *state.model(), http->port(), state.keys.has_users());
   TlsContext* const refreshed = options.enable_ssl_refresh ? tls.get() : nullptr;
   const int status = interrupted ? 0 : watch(state, signals, options, refreshed);
   if (status != 0) {
