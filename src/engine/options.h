@@ -125,7 +125,7 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 30000;
   std::vector<std::string> api_keys;
-  std::string api_key_file;  // keys with names, roles and limits (server/core/key_file.h)
+  std::string api_key_file;  // keys with names, roles and limits (server/access/key_file.h)
   std::string admin_api_key;
   std::string admin_socket;          // of the administrative routes; empty: they are on the port
   std::string reasoning_parser;      // empty: detected; "none": off

@@ -293,6 +293,7 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
         route.errors, request.request_id));
     return;
   }
+  request.is_wanted = [responder] { return responder->alive(); };
   auto shared = std::make_shared<HttpRequest>(std::move(request));
   const bool taken = state_.text_pool.submit([this, shared, responder, &route] {
     if (!responder->alive()) return;

@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "server/access/access.h"
 #include "server/api/handlers.h"
-#include "server/core/access.h"
 #include "server/core/errors.h"
 #include "server/core/server_state.h"
 #include "server/http/http.h"

@@ -6,6 +6,7 @@ The cases are public data that lies beside the project; without it the test is s
 import gzip
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -80,3 +81,42 @@ def test_a_schema_beyond_its_budget_is_refused(tiny):
         assert reply.status == 400, reply.body[:300]
         assert reply.error["code"] == "json_schema_too_large"
     assert tiny.get("/health").status == 200
+
+
+def costly_request(n):
+    """A chat whose schema takes seconds: two patterns that have some 2^n states together."""
+    both = [{"pattern": f"^(a|b)*a(a|b){{{n}}}$"}, {"pattern": f"^(a|b)*b(a|b){{{n + 1}}}$"}]
+    return json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "json_schema": json.dumps({"allOf": both})})
+
+
+def send(server, body):
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall((head + body).encode())
+    return connection
+
+
+def plain_seconds(server):
+    begin = time.monotonic()
+    assert server.post(CHAT, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}, timeout=60).status == 200
+    return time.monotonic() - begin
+
+
+def test_plain_requests_do_not_wait_for_compiles(tiny):
+    begin = time.monotonic()
+    with send(tiny, costly_request(15)) as one:
+        assert b" 200 " in one.recv(64)
+    alone = time.monotonic() - begin
+    waiting = [send(tiny, costly_request(16 + i)) for i in range(12)]
+    try:
+        time.sleep(0.1)
+        assert sorted(plain_seconds(tiny) for _ in range(5))[2] < alone / 2
+    finally:
+        for connection in waiting:
+            connection.close()
+    # Their compiles end with them: the next does not wait for a dozen.
+    time.sleep(0.2)
+    begin = time.monotonic()
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "regex": "a{3}"}
+    assert tiny.post(CHAT, body, timeout=60).json()["choices"][0]["message"]["content"] == "aaa"
+    assert time.monotonic() - begin < alone

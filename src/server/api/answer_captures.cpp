@@ -83,14 +83,14 @@ Json captures_json(const CaptureReader& reader, const AnswerText& text, std::siz
 
 }  // namespace
 
-std::optional<Fault> add_captures(const ServedModel& model, const GenerationFields& fields,
-                                  GenerationPlan& plan) {
+std::optional<Fault> add_captures(const ServedModel& model, const HttpRequest& request,
+                                  const GenerationFields& fields, GenerationPlan& plan) {
   if (!fields.return_captures.value_or(false)) return std::nullopt;
   if (!fields.grammar)
     return invalid_value("return_captures",
                          "`return_captures` needs a grammar whose parts have names, such as "
                          "`regex` with (?P<name>...).");
-  auto reader = model.grammars->captures(fields.grammar->source);
+  auto reader = model.grammars->captures(fields.grammar->source, request.is_wanted);
   if (!reader) {
     Fault fault = reader.fault();
     fault.param = fault.code.ends_with("captures") ? "return_captures" : fields.grammar->param;

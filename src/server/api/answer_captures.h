@@ -16,7 +16,7 @@ namespace sluice {
 
 // Gives `plan` its captures where `fields` ask for them. Faults: 400 where the request has no
 // grammar, or one without names; others of compile_captures(). Text threads.
-std::optional<Fault> add_captures(const ServedModel& model, const GenerationFields& fields,
-                                  GenerationPlan& plan);
+std::optional<Fault> add_captures(const ServedModel& model, const HttpRequest& request,
+                                  const GenerationFields& fields, GenerationPlan& plan);
 
 }  // namespace sluice

@@ -66,7 +66,7 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
   if (!choice) return choice.fault();
   if (auto fault = constrain_calls(state, model, *prompt, *choice, fields)) return *fault;
   allow_thoughts(model, *prompt, fields);
-  if (auto fault = add_grammar(model, fields, plan)) return *fault;
+  if (auto fault = add_grammar(model, request, fields, plan)) return *fault;
   if (auto fault = add_budget(model, *prompt, fields, plan.request)) return *fault;
   chat.one_call = choice->is_single || !fields.parallel_tool_calls.value_or(true);
   ChatOutputSettings& output = chat.output;

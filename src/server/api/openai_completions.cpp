@@ -237,7 +237,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
                                 plan.prompts, texts))
     return fault;
   if (auto fault = fit_context(*model, plan, asked, "prompt")) return fault;
-  if (auto fault = add_grammar(*model, fields, plan)) return fault;
+  if (auto fault = add_grammar(*model, request, fields, plan)) return fault;
   tell_ignored(*responder, fields.ignored);
 
   CompletionFormat::Settings settings;

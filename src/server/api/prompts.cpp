@@ -207,9 +207,9 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
   return plan;
 }
 
-std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fields,
-                                 GenerationPlan& plan) {
-  if (auto fault = add_captures(model, fields, plan)) return fault;
+std::optional<Fault> add_grammar(const ServedModel& model, const HttpRequest& request,
+                                 GenerationFields& fields, GenerationPlan& plan) {
+  if (auto fault = add_captures(model, request, fields, plan)) return fault;
   if (!fields.grammar) return std::nullopt;
   std::vector<std::int32_t> ends = plan.request.params.stop_token_ids;
   if (!plan.request.ignore_eos) {
@@ -217,13 +217,14 @@ std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fie
     ends.insert(ends.end(), eos.begin(), eos.end());
   }
   std::vector<grammar::Unenforced> unenforced;
-  Result<ConstraintMaker> maker =
-      model.grammars->maker(fields.grammar->source, ends, fields.grammar->is_optional, &unenforced);
+  Result<ConstraintMaker> maker = model.grammars->maker(
+      fields.grammar->source, ends, fields.grammar->is_optional, &unenforced, request.is_wanted);
   for (const auto& [tool, pointer] : unenforced) {
     const std::string schema =
         tool.empty() ? fields.grammar->param : fmt::format("tools.{}.function.parameters", tool);
     fields.ignored.push_back(pointer.empty() ? schema : schema + "#" + pointer);
   }
+  if (!maker && maker.fault().status == kClientLeft) return maker.fault();
   if (!maker && fields.grammar->is_optional) {
     log_warning("calls of a request are not constrained: {}", maker.fault().message);
     return std::nullopt;

@@ -44,9 +44,9 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
                          const HttpRequest& request, const GenerationFields& fields);
 
 // Compiles the grammar of a request, if it has one, for a plan that is otherwise made, and its
-// captures where they are asked for.
-std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fields,
-                                 GenerationPlan& plan);
+// captures where they are asked for. Lets others be read meanwhile.
+std::optional<Fault> add_grammar(const ServedModel& model, const HttpRequest& request,
+                                 GenerationFields& fields, GenerationPlan& plan);
 
 // Makes the generation and starts it.
 void start_generation(ServerState& state, const ServedModel* model, const HttpRequest& request,

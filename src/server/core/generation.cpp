@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "server/access/key_account.h"
 #include "server/core/errors.h"
-#include "server/core/key_account.h"
 #include "server/core/request_spans.h"
 #include "telemetry/span_exporter.h"
 

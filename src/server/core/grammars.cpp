@@ -67,6 +67,20 @@ class OptionalConstraint : public TokenConstraint {
   std::size_t num_free_ = 0;  // tokens that inner_ has not taken
 };
 
+constexpr int kCompileThreads = 2;
+// Requests wait so long at the expense of others that are to be read, and then beside them.
+constexpr std::chrono::milliseconds kShortWait{2};
+// How soon it is noticed that a client has left.
+constexpr std::chrono::milliseconds kLook{20};
+
+Fault client_left() {
+  return {kClientLeft, "client_closed_request", "", "The client left before the grammar was made."};
+}
+Fault too_many_compiles() {
+  return {429, "overloaded", "",
+          "Too many grammars wait to be compiled. Send this one again later."};
+}
+
 // Steps of a compile that nobody asked for, about a fifth of a second.
 constexpr std::uint64_t kMaxOptionalWork = 10'000'000;
 
@@ -74,7 +88,10 @@ constexpr std::uint64_t kMaxOptionalWork = 10'000'000;
 
 Grammars::Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size,
                    Limits limits)
-    : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size), limits_(limits) {}
+    : tokenizer_(std::move(tokenizer)),
+      vocab_size_(vocab_size),
+      limits_(limits),
+      compilers_(kCompileThreads) {}
 Grammars::Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size)
     : Grammars(std::move(tokenizer), vocab_size, Limits{}) {}
 
@@ -92,53 +109,85 @@ std::shared_ptr<const grammar::Vocabulary> Grammars::vocabulary() {
   return vocabulary_;
 }
 
+template <class T>
+bool Grammars::submit(const std::shared_ptr<Compile<T>>& compile,
+                      std::function<Result<T>(const grammar::Budget&)> make,
+                      std::function<void()> then) {
+  return compilers_.submit([compile, make = std::move(make), then = std::move(then)] {
+    try {
+      grammar::Budget budget;
+      budget.cancelled = compile->cancelled;
+      compile->promise.set_value(make(budget));
+    } catch (const std::exception& error) {
+      log_error("a grammar was not compiled: {}", error.what());
+      compile->promise.set_value(Fault{500, "internal_error", "", "The grammar was not compiled."});
+    }
+    if (then) then();
+  });
+}
+
+// True when the result is there; false when its client has left. The last of those cancels.
+template <class T>
+bool Grammars::wait(Compile<T>& compile, const IsWanted& is_wanted) {
+  const auto is_ready = [&](std::chrono::milliseconds time) {
+    return compile.result.wait_for(time) == std::future_status::ready;
+  };
+  if (is_ready(kShortWait)) return true;
+  const JobPool::Waiting waiting;
+  while (!is_ready(kLook)) {
+    if (!is_wanted || is_wanted()) continue;
+    const std::lock_guard lock(mutex_);
+    if (--compile.num_waiting == 0) *compile.cancelled = true;
+    return false;
+  }
+  return true;
+}
+
+std::shared_ptr<Grammars::Compile<Grammars::Made>> Grammars::find_or_begin(
+    const std::string& key, const grammar::GrammarSource& source, bool is_optional) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  // Nobody waits for a cancelled one.
+  if (found != by_key_.end() && !*found->second->compile->cancelled) {
+    entries_.splice(entries_.begin(), entries_, found->second);
+    ++found->second->compile->num_waiting;
+    return found->second->compile;
+  }
+  auto compile = std::make_shared<Compile<Made>>();
+  const auto make = [this, source, is_optional](const grammar::Budget& limits) -> Result<Made> {
+    Made made;
+    grammar::Budget budget = limits;
+    if (is_optional) budget.max_work = kMaxOptionalWork;
+    auto grammar = grammar::compile(source, vocabulary(), budget, {}, &made.unenforced);
+    if (!grammar) return grammar.fault();
+    made.grammar = *grammar;
+    return made;
+  };
+  const auto keep = [this, key, self = compile.get()] {
+    const std::lock_guard lock(mutex_);
+    if (!self->result.get().ok()) forget(key, self);  // it costs little, and may be of a budget
+    make_room();
+  };
+  if (!submit<Made>(compile, make, keep)) return nullptr;
+  if (found != by_key_.end()) forget(key, found->second->compile.get());
+  entries_.push_front({key, compile});
+  by_key_.emplace(key, entries_.begin());
+  return compile;
+}
+
 Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
                                         const std::vector<std::int32_t>& end_tokens,
                                         bool is_optional,
-                                        std::vector<grammar::Unenforced>* unenforced) {
-  const std::shared_ptr<const grammar::Vocabulary> vocabulary = this->vocabulary();
+                                        std::vector<grammar::Unenforced>* unenforced,
+                                        const IsWanted& is_wanted) {
   const std::string key = (is_optional ? "optional " : "") + source.key();
-  std::promise<Compiled> promise;
-  std::shared_future<Compiled> compiled;
-  bool is_mine = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = by_key_.find(key);
-    if (found != by_key_.end()) {
-      entries_.splice(entries_.begin(), entries_, found->second);
-      compiled = found->second->compiled;
-    } else {
-      is_mine = true;
-      compiled = promise.get_future().share();
-      entries_.push_front({key, compiled});
-      by_key_.emplace(key, entries_.begin());
-    }
-  }
-  if (is_mine) {
-    try {
-      Made made;
-      grammar::Budget budget;
-      if (is_optional) budget.max_work = kMaxOptionalWork;
-      auto grammar = grammar::compile(source, vocabulary, budget, {}, &made.unenforced);
-      if (grammar) made.grammar = *grammar;
-      promise.set_value(grammar ? Compiled(std::move(made)) : Compiled(grammar.fault()));
-    } catch (const std::exception& error) {
-      log_error("a grammar was not compiled: {}", error.what());
-      promise.set_value(Fault{500, "internal_error", "", "The grammar was not compiled."});
-    }
-    const std::lock_guard lock(mutex_);
-    if (!compiled.get().ok()) {  // a fault costs little, and may be of a budget
-      const auto found = by_key_.find(key);
-      if (found != by_key_.end()) {
-        entries_.erase(found->second);
-        by_key_.erase(found);
-      }
-    }
-    make_room();
-  }
-  const Compiled& result = compiled.get();
+  const std::shared_ptr<Compile<Made>> compile = find_or_begin(key, source, is_optional);
+  if (compile == nullptr) return too_many_compiles();
+  if (!wait(*compile, is_wanted)) return client_left();
+  const Result<Made>& result = compile->result.get();
   if (!result) return result.fault();
   if (unenforced != nullptr) *unenforced = result->unenforced;
+  const std::shared_ptr<const grammar::Vocabulary> vocabulary = this->vocabulary();
   std::vector<std::int32_t> ends;
   for (const std::int32_t token : end_tokens)
     if (!vocabulary->is_text(token)) ends.push_back(token);
@@ -154,13 +203,34 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
   });
 }
 
+Result<std::shared_ptr<const grammar::CaptureReader>> Grammars::captures(
+    const grammar::GrammarSource& source, const IsWanted& is_wanted) {
+  using Reader = std::shared_ptr<const grammar::CaptureReader>;
+  auto compile = std::make_shared<Compile<Reader>>();
+  const auto make = [this, source](const grammar::Budget& budget) {
+    return grammar::compile_captures(source, *vocabulary(), budget);
+  };
+  if (!submit<Reader>(compile, make, nullptr)) return too_many_compiles();
+  if (!wait(*compile, is_wanted)) return client_left();
+  return compile->result.get();
+}
+
+void Grammars::forget(const std::string& key, const Compile<Made>* compile) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end() || found->second->compile.get() != compile) return;
+  entries_.erase(found->second);
+  by_key_.erase(found);
+}
+
 void Grammars::make_room() {
   std::uint64_t bytes = 0;
   std::size_t count = 0;
   for (auto it = entries_.begin(); it != entries_.end();) {
     const bool is_done =
-        it->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (is_done) bytes += it->key.size() + it->compiled.get()->grammar->bytes();
+        it->compile->result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    // A fault is about to be forgotten.
+    if (is_done && it->compile->result.get().ok())
+      bytes += it->key.size() + it->compile->result.get()->grammar->bytes();
     ++count;
     if (is_done && count > 1 && (bytes > limits_.max_bytes || count > limits_.max_grammars)) {
       by_key_.erase(it->key);

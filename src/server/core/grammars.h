@@ -4,12 +4,14 @@
 //   Result<ConstraintMaker> maker = model.grammars->maker(source, end_tokens);
 //   request.make_constraint = maker.value();
 //
-// Any thread. A grammar is compiled by the first that asks, outside all locks; others wait for it.
-// Kept grammars are bound in number and bytes; those not asked for longest go first. The vocabulary
-// is prepared by the first request that has a grammar.
+// Any thread. Grammars are compiled on threads of their own, each once, for all that ask and wait.
+// A compile is cancelled when the last of them gives up. Kept grammars are bound in number and
+// bytes; those not asked for longest go first. The vocabulary is prepared by the first compile.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <list>
 #include <memory>
@@ -20,10 +22,14 @@
 
 #include "base/error.h"
 #include "batch/token_constraint.h"
+#include "server/core/job_pool.h"
 #include "text/grammar/sources/grammar_source.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace sluice {
+
+// The status of the fault of a request whose client has left; nobody reads its answer.
+inline constexpr int kClientLeft = 499;
 
 class Grammars {
  public:
@@ -35,35 +41,56 @@ class Grammars {
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size, Limits limits);
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size);
 
+  // False once the client that asks has left. Empty: it never leaves.
+  using IsWanted = std::function<bool()>;
+
   // Constraints of `source` that end with one of `end_tokens`. `is_optional`: a compile gets less
   // time, and a constraint that can go on no further binds no longer, where others end the request.
   // `unenforced` gets what the schemas ask for and the grammar does not hold (call_grammar.h).
-  // Faults: those of compile(), 400; and `no_end_token` where none of end_tokens is a token that is
-  // no text.
+  // Faults: those of compile(), 400; `no_end_token` where none of end_tokens is a token that is no
+  // text; 429 where too many wait for a compile; kClientLeft.
   Result<ConstraintMaker> maker(const grammar::GrammarSource& source,
                                 const std::vector<std::int32_t>& end_tokens,
                                 bool is_optional = false,
-                                std::vector<grammar::Unenforced>* unenforced = nullptr);
+                                std::vector<grammar::Unenforced>* unenforced = nullptr,
+                                const IsWanted& is_wanted = {});
 
   // The captures of the texts of `source`, which is compiled each time. Faults are those of
-  // grammar::compile_captures.
+  // grammar::compile_captures, and the last two of maker().
   Result<std::shared_ptr<const grammar::CaptureReader>> captures(
-      const grammar::GrammarSource& source) {
-    return grammar::compile_captures(source, *vocabulary());
-  }
+      const grammar::GrammarSource& source, const IsWanted& is_wanted = {});
   std::shared_ptr<const grammar::Vocabulary> vocabulary();
 
  private:
+  // What a compile thread makes for those that wait.
+  template <class T>
+  struct Compile {
+    std::promise<Result<T>> promise;
+    std::shared_future<Result<T>> result = promise.get_future().share();
+    // The grammar has it too: not a member, which would own its owner.
+    const std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+    int num_waiting = 1;  // guarded by mutex_
+  };
   struct Made {
     std::shared_ptr<grammar::CompiledGrammar> grammar;
     std::vector<grammar::Unenforced> unenforced;
   };
-  using Compiled = Result<Made>;
   struct Entry {
     std::string key;
-    std::shared_future<Compiled> compiled;
+    std::shared_ptr<Compile<Made>> compile;
   };
 
+  template <class T>
+  bool submit(const std::shared_ptr<Compile<T>>& compile,
+              std::function<Result<T>(const grammar::Budget&)> make, std::function<void()> then);
+  template <class T>
+  bool wait(Compile<T>& compile, const IsWanted& is_wanted);
+  // The compile of `key`, begun if need be; null when too many wait.
+  std::shared_ptr<Compile<Made>> find_or_begin(const std::string& key,
+                                               const grammar::GrammarSource& source,
+                                               bool is_optional);
+  // These under mutex_.
+  void forget(const std::string& key, const Compile<Made>* compile);
   void make_room();
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
@@ -74,6 +101,7 @@ class Grammars {
   std::mutex mutex_;
   std::list<Entry> entries_;                                            // the newest first
   std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;  // both guarded by mutex_
+  JobPool compilers_;  // last: its jobs use the above
 };
 
 }  // namespace sluice

@@ -14,11 +14,11 @@
 
 #include "base/trace.h"
 #include "engine/engine.h"
-#include "server/core/access.h"
+#include "server/access/access.h"
 #include "server/core/cors.h"
+#include "server/core/job_pool.h"
 #include "server/core/metrics.h"
 #include "server/core/recent_requests.h"
-#include "server/core/text_pool.h"
 #include "server/http/http.h"
 #include "storage/response_store.h"
 #include "text/tokenizer/tokenizer.h"
@@ -118,7 +118,7 @@ class ServerState {
   std::multimap<std::string, Entry> generations_;  // guarded by mutex_
 
  public:
-  TextPool text_pool;  // last: its jobs use all of the above until it is gone
+  JobPool text_pool;  // last: its jobs use all of the above until it is gone
 };
 
 }  // namespace sluice

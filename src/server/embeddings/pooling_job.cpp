@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/core/key_account.h"
+#include "server/access/key_account.h"
 
 namespace sluice {
 namespace {

@@ -57,6 +57,7 @@ struct HttpRequest {
   std::size_t route = kNoRoute;      // index in the route table
   std::shared_ptr<void> body_lease;  // gives the body's bytes back to the server's budget
   std::chrono::steady_clock::time_point arrival{};
+  std::function<bool()> is_wanted;  // false once its client has left; any thread
 
   // The first header of that (lower-case) name, or null.
   const std::string* header(std::string_view lower_name) const {

@@ -37,7 +37,7 @@ Result<ChatPlan> plan_raw(const ServerState& state, const ServedModel& model,
   } else if (auto fault = check_context(model, chat.plan.prompts[0].size(), -1, "prompt")) {
     return *fault;
   }
-  if (auto fault = add_grammar(model, fields, chat.plan)) return *fault;
+  if (auto fault = add_grammar(model, request, fields, chat.plan)) return *fault;
   return chat;
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 namespace sluice::grammar {
 
@@ -18,8 +19,8 @@ struct Budget {
   std::uint64_t max_step_work = 20'000'000;
   // bytes of a pattern or a grammar's text
   std::uint64_t max_source_bytes = 256 << 10;
-  // null: not cancellable; it outlives the work
-  const std::atomic<bool>* cancelled = nullptr;
+  // null: not cancellable
+  std::shared_ptr<const std::atomic<bool>> cancelled{};
 
   bool is_cancelled() const {
     return cancelled != nullptr && cancelled->load(std::memory_order_relaxed);

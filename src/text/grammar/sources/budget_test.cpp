@@ -75,9 +75,9 @@ TEST(Budget, EachCompileEndsWithTheGrammarOrItsRefusal) {
 
 TEST(Budget, ACancelledCompileEnds) {
   const auto words = vocabulary();
-  const std::atomic<bool> cancelled = true;
+  const auto cancelled = std::make_shared<const std::atomic<bool>>(true);
   for (const GrammarSource& source : sources())
-    EXPECT_FALSE(compile(source, words, {.cancelled = &cancelled}).ok()) << source.text;
+    EXPECT_FALSE(compile(source, words, {.cancelled = cancelled}).ok()) << source.text;
 }
 
 }  // namespace

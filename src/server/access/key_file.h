@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/core/key_account.h"
+#include "server/access/key_account.h"
 
 namespace sluice {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "server/core/key_file.h"
+#include "server/access/key_file.h"
 #include "server/http/http.h"
 
 namespace sluice {

@@ -1,4 +1,4 @@
-#include "server/core/key_file.h"
+#include "server/access/key_file.h"
 
 #include <fmt/ranges.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "server/core/key_file.h"
+#include "server/access/key_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/core/key_account.h"
+#include "server/access/key_account.h"
 
 #include <algorithm>
 #include <cmath>

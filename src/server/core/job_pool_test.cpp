@@ -1,0 +1,106 @@
+#include "server/core/job_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(JobPool, AnotherJobRunsInPlaceOfOneThatWaits) {
+  JobPool pool(1);
+  std::promise<void> later, over;
+  ASSERT_TRUE(pool.submit([&] {
+    const JobPool::Waiting waiting;
+    later.get_future().wait();
+    over.set_value();
+  }));
+  ASSERT_TRUE(pool.submit([&] { later.set_value(); }));
+  EXPECT_EQ(over.get_future().wait_for(seconds(20)), std::future_status::ready);
+}
+
+TEST(JobPool, ManyWaitAtOnceAndTheirThreadsAreUsedAgain) {
+  JobPool pool(2);
+  for (int round = 0; round < 3; ++round) {
+    constexpr int kJobs = static_cast<int>(JobPool::kMaxWaiting);
+    std::atomic<int> num_over = 0;
+    std::promise<void> start, all;
+    const std::shared_future<void> started = start.get_future().share();
+    for (int i = 0; i < kJobs; ++i)
+      ASSERT_TRUE(pool.submit([&, started] {
+        {
+          const JobPool::Waiting waiting;
+          started.wait();
+        }
+        if (++num_over == kJobs) all.set_value();
+      }));
+    ASSERT_TRUE(pool.submit([&] { start.set_value(); }));
+    ASSERT_EQ(all.get_future().wait_for(seconds(20)), std::future_status::ready);
+  }
+}
+
+TEST(JobPool, NoMoreRunAtOnceOnceNoneWaits) {
+  JobPool pool(2);
+  std::promise<void> go, back;
+  ASSERT_TRUE(pool.submit([&] {
+    {
+      const JobPool::Waiting waiting;
+      go.get_future().wait();
+    }
+    back.set_value();
+  }));
+  ASSERT_TRUE(pool.submit([&] { go.set_value(); }));
+  back.get_future().wait();
+  std::atomic<int> num_running = 0, most = 0, num_over = 0;
+  constexpr int kJobs = 40;
+  for (int i = 0; i < kJobs; ++i)
+    ASSERT_TRUE(pool.submit([&] {
+      const int now = ++num_running;
+      for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+      }
+      std::this_thread::sleep_for(milliseconds(2));
+      --num_running;
+      ++num_over;
+    }));
+  while (num_over < kJobs) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(most, 2);
+}
+
+TEST(JobPool, TheEndRunsWhatWasSubmitted) {
+  std::atomic<int> num_over = 0;
+  {
+    JobPool pool(1);
+    for (int i = 0; i < 50; ++i)
+      ASSERT_TRUE(pool.submit([&] {
+        const JobPool::Waiting waiting;
+        std::this_thread::sleep_for(milliseconds(1));
+        ++num_over;
+      }));
+  }
+  EXPECT_EQ(num_over, 50);
+}
+
+TEST(JobPool, WaitingElsewhereDoesNothing) {
+  const JobPool::Waiting waiting;
+}
+
+TEST(JobPool, RefusesBeyondItsCapacity) {
+  JobPool pool(1, 1);
+  std::promise<void> started, go;
+  ASSERT_TRUE(pool.submit([&] {
+    started.set_value();
+    go.get_future().wait();
+  }));
+  started.get_future().wait();
+  EXPECT_TRUE(pool.submit([] {}));
+  EXPECT_FALSE(pool.submit([] {}));
+  go.set_value();
+}
+
+}  // namespace
+}  // namespace sluice
