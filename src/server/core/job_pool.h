@@ -42,7 +42,7 @@ class JobPool {
    private:
     JobPool* const pool_;
   };
-  static constexpr std::size_t kMaxWaiting = 64;
+  static constexpr std::size_t kMaxWaiting = 256;
 
  private:
   void work() noexcept;
