@@ -126,21 +126,22 @@ bool Grammars::submit(const std::shared_ptr<Compile<T>>& compile,
   });
 }
 
-// True when the result is there; false when its client has left. The last of those cancels.
 template <class T>
-bool Grammars::wait(Compile<T>& compile, const IsWanted& is_wanted) {
+std::optional<Fault> Grammars::wait(Compile<T>& compile, const IsWanted& is_wanted) {
   const auto is_ready = [&](std::chrono::milliseconds time) {
     return compile.result.wait_for(time) == std::future_status::ready;
   };
-  if (is_ready(kShortWait)) return true;
-  const JobPool::Waiting waiting;
-  while (!is_ready(kLook)) {
-    if (!is_wanted || is_wanted()) continue;
+  const auto give_up = [&](Fault fault) {
     const std::lock_guard lock(mutex_);
     if (--compile.num_waiting == 0) *compile.cancelled = true;
-    return false;
-  }
-  return true;
+    return fault;
+  };
+  if (is_ready(kShortWait)) return std::nullopt;
+  const JobPool::Waiting waiting;
+  if (!waiting.is_replaced()) return give_up(too_many_compiles());
+  while (!is_ready(kLook))
+    if (is_wanted && !is_wanted()) return give_up(client_left());
+  return std::nullopt;
 }
 
 std::shared_ptr<Grammars::Compile<Grammars::Made>> Grammars::find_or_begin(
@@ -183,7 +184,7 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
   const std::string key = (is_optional ? "optional " : "") + source.key();
   const std::shared_ptr<Compile<Made>> compile = find_or_begin(key, source, is_optional);
   if (compile == nullptr) return too_many_compiles();
-  if (!wait(*compile, is_wanted)) return client_left();
+  if (auto fault = wait(*compile, is_wanted)) return *fault;
   const Result<Made>& result = compile->result.get();
   if (!result) return result.fault();
   if (unenforced != nullptr) *unenforced = result->unenforced;
@@ -211,7 +212,7 @@ Result<std::shared_ptr<const grammar::CaptureReader>> Grammars::captures(
     return grammar::compile_captures(source, *vocabulary(), budget);
   };
   if (!submit<Reader>(compile, make, nullptr)) return too_many_compiles();
-  if (!wait(*compile, is_wanted)) return client_left();
+  if (auto fault = wait(*compile, is_wanted)) return *fault;
   return compile->result.get();
 }
 

@@ -16,6 +16,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -83,8 +84,9 @@ class Grammars {
   template <class T>
   bool submit(const std::shared_ptr<Compile<T>>& compile,
               std::function<Result<T>(const grammar::Budget&)> make, std::function<void()> then);
+  // Why there is no result; none once it is there.
   template <class T>
-  bool wait(Compile<T>& compile, const IsWanted& is_wanted);
+  std::optional<Fault> wait(Compile<T>& compile, const IsWanted& is_wanted);
   // The compile of `key`, begun if need be; null when too many wait.
   std::shared_ptr<Compile<Made>> find_or_begin(const std::string& key,
                                                const grammar::GrammarSource& source,

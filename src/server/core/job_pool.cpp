@@ -1,5 +1,6 @@
 #include "server/core/job_pool.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/log.h"
@@ -47,29 +48,31 @@ void JobPool::work() noexcept {
   }
 }
 
-void JobPool::add_thread() {
-  if (closed_ || threads_.size() >= static_cast<std::size_t>(limit_) + kMaxWaiting) return;
+bool JobPool::add_thread() {
+  if (closed_) return true;  // nothing more is submitted
+  if (threads_.size() >= static_cast<std::size_t>(limit_) + kMaxWaiting) return false;
   try {
     threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error& error) {
-    log_warning("no further thread for requests: {}", error.what());
+    return true;
+  } catch (const std::system_error&) {
+    return false;
   }
 }
 
 JobPool::Waiting::Waiting() : pool_(pool_of_thread) {
   if (pool_ == nullptr) return;
   const std::lock_guard lock(pool_->mutex_);
+  // Free places have their threads, which are on their way.
+  const int num_free = std::max(0, pool_->limit_ - pool_->num_running_);
+  is_replaced_ = pool_->num_parked_ > num_free || pool_->add_thread();
+  if (!is_replaced_) return;
   --pool_->num_running_;
-  if (pool_->num_parked_ > 0) {
-    pool_->place_free_.notify_one();
-  } else {
-    pool_->add_thread();
-  }
+  pool_->place_free_.notify_one();
 }
 
 // One job too many may run until one of them ends.
 JobPool::Waiting::~Waiting() {
-  if (pool_ == nullptr) return;
+  if (pool_ == nullptr || !is_replaced_) return;
   const std::lock_guard lock(pool_->mutex_);
   ++pool_->num_running_;
 }

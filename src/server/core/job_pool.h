@@ -4,6 +4,7 @@
 //   pool.submit([&] {
 //     read(request);
 //     const JobPool::Waiting waiting;  // another job runs meanwhile
+//     if (!waiting.is_replaced()) return refuse();
 //     answer(compiled.get());
 //   });
 #pragma once
@@ -30,8 +31,8 @@ class JobPool {
   // False when too much waits already. Any thread.
   bool submit(std::function<void()> job) { return jobs_.try_push(std::move(job)); }
 
-  // While one lives in a job, the job counts as not running: the pool runs another in its place. At
-  // most kMaxWaiting jobs are replaced. Elsewhere it does nothing.
+  // While one lives in a job, the job counts as not running: the pool runs another in its place.
+  // Elsewhere it does nothing.
   class Waiting {
    public:
     Waiting();
@@ -39,15 +40,19 @@ class JobPool {
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
 
+    // False: kMaxWaiting jobs are replaced already, or the system has no thread.
+    bool is_replaced() const { return is_replaced_; }
+
    private:
     JobPool* const pool_;
+    bool is_replaced_ = true;
   };
-  static constexpr std::size_t kMaxWaiting = 256;
+  static constexpr std::size_t kMaxWaiting = 1024;
 
  private:
   void work() noexcept;
-  // Under mutex_. Does nothing where the system gives no thread.
-  void add_thread();
+  // Under mutex_.
+  bool add_thread();
 
   const int limit_;
   Channel<std::function<void()>> jobs_;

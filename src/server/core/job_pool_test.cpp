@@ -27,7 +27,7 @@ TEST(JobPool, AnotherJobRunsInPlaceOfOneThatWaits) {
 TEST(JobPool, ManyWaitAtOnceAndTheirThreadsAreUsedAgain) {
   JobPool pool(2);
   for (int round = 0; round < 3; ++round) {
-    constexpr int kJobs = static_cast<int>(JobPool::kMaxWaiting);
+    constexpr int kJobs = 100;
     std::atomic<int> num_over = 0;
     std::promise<void> start, all;
     const std::shared_future<void> started = start.get_future().share();
@@ -85,8 +85,27 @@ TEST(JobPool, TheEndRunsWhatWasSubmitted) {
   EXPECT_EQ(num_over, 50);
 }
 
+TEST(JobPool, NotAllMayWait) {
+  JobPool pool(1);
+  std::promise<void> go;
+  const std::shared_future<void> gone = go.get_future().share();
+  std::atomic<std::size_t> num_replaced = 0;
+  std::promise<void> refused;
+  for (std::size_t i = 0; i <= JobPool::kMaxWaiting; ++i)
+    ASSERT_TRUE(pool.submit([&, gone] {
+      const JobPool::Waiting waiting;
+      if (!waiting.is_replaced()) return refused.set_value();
+      ++num_replaced;
+      gone.wait();
+    }));
+  refused.get_future().wait();
+  EXPECT_EQ(num_replaced, JobPool::kMaxWaiting);
+  go.set_value();
+}
+
 TEST(JobPool, WaitingElsewhereDoesNothing) {
   const JobPool::Waiting waiting;
+  EXPECT_TRUE(waiting.is_replaced());
 }
 
 TEST(JobPool, RefusesBeyondItsCapacity) {
