@@ -293,14 +293,19 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
         route.errors, request.request_id));
     return;
   }
-  request.is_wanted = [responder] { return responder->alive(); };
+  request.why_unwanted = [this, responder]() -> std::optional<Fault> {
+    if (!responder->alive()) return Fault{499, "client_left", "", "The client has left."};
+    if (state_.phase() == ServerPhase::kDraining) return state_.serving().fault();
+    return std::nullopt;
+  };
   auto shared = std::make_shared<HttpRequest>(std::move(request));
   const bool taken = state_.text_pool.submit([this, shared, responder, &route] {
     if (!responder->alive()) return;
     TraceSpan span(state_.trace.get(), TraceLane::kText, route.path);
     if (state_.trace) span.set_args(dump_json(Json{{"request", shared->request_id}}));
     try {
-      if (const std::optional<Fault> fault = route.text(state_, *shared, responder))
+      const std::optional<Fault> fault = route.text(state_, *shared, responder);
+      if (fault && responder->alive())
         responder->send(error_reply(*fault, route.errors, shared->request_id));
     } catch (const std::exception& e) {
       responder->send(internal_error_reply(shared->request_id, e.what(), route.errors));

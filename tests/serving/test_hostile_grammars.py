@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_server import ROOT
+from sluice_server import ROOT, TINY, Server
 
 FILE = Path(ROOT).parent / "shared" / "golden" / "grammar" / "hostile-dev.jsonl.gz"
 CHAT = "/v1/chat/completions"
@@ -120,3 +120,15 @@ def test_plain_requests_do_not_wait_for_compiles(tiny):
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "regex": "a{3}"}
     assert tiny.post(CHAT, body, timeout=60).json()["choices"][0]["message"]["content"] == "aaa"
     assert time.monotonic() - begin < alone
+
+
+def test_the_end_of_a_server_does_not_wait_for_compiles(tmp_path):
+    with Server(TINY, log=tmp_path / "log") as server:
+        waiting = [send(server, costly_request(15 + i)) for i in range(8)]
+        time.sleep(0.3)
+        begin = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begin < 10
+        answers = [connection.recv(4096) for connection in waiting]
+        assert all(b" 200 " in answer or b" 503 " in answer or b" 400 " in answer for answer in answers), answers
+        assert any(b" 503 " in answer for answer in answers)

@@ -90,7 +90,7 @@ std::optional<Fault> add_captures(const ServedModel& model, const HttpRequest& r
     return invalid_value("return_captures",
                          "`return_captures` needs a grammar whose parts have names, such as "
                          "`regex` with (?P<name>...).");
-  auto reader = model.grammars->captures(fields.grammar->source, request.is_wanted);
+  auto reader = model.grammars->captures(fields.grammar->source, request.why_unwanted);
   if (!reader) {
     Fault fault = reader.fault();
     fault.param = fault.code.ends_with("captures") ? "return_captures" : fields.grammar->param;

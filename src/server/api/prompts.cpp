@@ -62,6 +62,11 @@ Fault too_deep(std::string_view body) {
                   depth_of(body), kRequestJson.max_depth)};
 }
 
+// Others come from the server's state, or from the client that has left.
+bool is_of_grammar(const Fault& fault) {
+  return fault.status == 400 || fault.status == 500;
+}
+
 }  // namespace
 
 Result<Json> parse_object(std::string_view body) {
@@ -218,13 +223,13 @@ std::optional<Fault> add_grammar(const ServedModel& model, const HttpRequest& re
   }
   std::vector<grammar::Unenforced> unenforced;
   Result<ConstraintMaker> maker = model.grammars->maker(
-      fields.grammar->source, ends, fields.grammar->is_optional, &unenforced, request.is_wanted);
+      fields.grammar->source, ends, fields.grammar->is_optional, &unenforced, request.why_unwanted);
   for (const auto& [tool, pointer] : unenforced) {
     const std::string schema =
         tool.empty() ? fields.grammar->param : fmt::format("tools.{}.function.parameters", tool);
     fields.ignored.push_back(pointer.empty() ? schema : schema + "#" + pointer);
   }
-  if (!maker && maker.fault().status == kClientLeft) return maker.fault();
+  if (!maker && !is_of_grammar(maker.fault())) return maker.fault();
   if (!maker && fields.grammar->is_optional) {
     log_warning("calls of a request are not constrained: {}", maker.fault().message);
     return std::nullopt;

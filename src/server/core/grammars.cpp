@@ -70,12 +70,9 @@ class OptionalConstraint : public TokenConstraint {
 constexpr int kCompileThreads = 2;
 // Requests wait so long at the expense of others that are to be read, and then beside them.
 constexpr std::chrono::milliseconds kShortWait{2};
-// How soon it is noticed that a client has left.
+// How soon it is noticed that nobody waits.
 constexpr std::chrono::milliseconds kLook{20};
 
-Fault client_left() {
-  return {kClientLeft, "client_closed_request", "", "The client left before the grammar was made."};
-}
 Fault too_many_compiles() {
   return {429, "overloaded", "",
           "Too many grammars wait to be compiled. Send this one again later."};
@@ -127,7 +124,7 @@ bool Grammars::submit(const std::shared_ptr<Compile<T>>& compile,
 }
 
 template <class T>
-std::optional<Fault> Grammars::wait(Compile<T>& compile, const IsWanted& is_wanted) {
+std::optional<Fault> Grammars::wait(Compile<T>& compile, const WhyUnwanted& why_unwanted) {
   const auto is_ready = [&](std::chrono::milliseconds time) {
     return compile.result.wait_for(time) == std::future_status::ready;
   };
@@ -140,7 +137,7 @@ std::optional<Fault> Grammars::wait(Compile<T>& compile, const IsWanted& is_want
   const JobPool::Waiting waiting;
   if (!waiting.is_replaced()) return give_up(too_many_compiles());
   while (!is_ready(kLook))
-    if (is_wanted && !is_wanted()) return give_up(client_left());
+    if (auto fault = why_unwanted ? why_unwanted() : std::nullopt) return give_up(*fault);
   return std::nullopt;
 }
 
@@ -180,11 +177,11 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
                                         const std::vector<std::int32_t>& end_tokens,
                                         bool is_optional,
                                         std::vector<grammar::Unenforced>* unenforced,
-                                        const IsWanted& is_wanted) {
+                                        const WhyUnwanted& why_unwanted) {
   const std::string key = (is_optional ? "optional " : "") + source.key();
   const std::shared_ptr<Compile<Made>> compile = find_or_begin(key, source, is_optional);
   if (compile == nullptr) return too_many_compiles();
-  if (auto fault = wait(*compile, is_wanted)) return *fault;
+  if (auto fault = wait(*compile, why_unwanted)) return *fault;
   const Result<Made>& result = compile->result.get();
   if (!result) return result.fault();
   if (unenforced != nullptr) *unenforced = result->unenforced;
@@ -205,14 +202,14 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
 }
 
 Result<std::shared_ptr<const grammar::CaptureReader>> Grammars::captures(
-    const grammar::GrammarSource& source, const IsWanted& is_wanted) {
+    const grammar::GrammarSource& source, const WhyUnwanted& why_unwanted) {
   using Reader = std::shared_ptr<const grammar::CaptureReader>;
   auto compile = std::make_shared<Compile<Reader>>();
   const auto make = [this, source](const grammar::Budget& budget) {
     return grammar::compile_captures(source, *vocabulary(), budget);
   };
   if (!submit<Reader>(compile, make, nullptr)) return too_many_compiles();
-  if (auto fault = wait(*compile, is_wanted)) return *fault;
+  if (auto fault = wait(*compile, why_unwanted)) return *fault;
   return compile->result.get();
 }
 

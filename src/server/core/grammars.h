@@ -29,9 +29,6 @@
 
 namespace sluice {
 
-// The status of the fault of a request whose client has left; nobody reads its answer.
-inline constexpr int kClientLeft = 499;
-
 class Grammars {
  public:
   struct Limits {
@@ -42,24 +39,24 @@ class Grammars {
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size, Limits limits);
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size);
 
-  // False once the client that asks has left. Empty: it never leaves.
-  using IsWanted = std::function<bool()>;
+  // As HttpRequest::why_unwanted; empty: what is asked for stays wanted.
+  using WhyUnwanted = std::function<std::optional<Fault>()>;
 
   // Constraints of `source` that end with one of `end_tokens`. `is_optional`: a compile gets less
   // time, and a constraint that can go on no further binds no longer, where others end the request.
   // `unenforced` gets what the schemas ask for and the grammar does not hold (call_grammar.h).
   // Faults: those of compile(), 400; `no_end_token` where none of end_tokens is a token that is no
-  // text; 429 where too many wait for a compile; kClientLeft.
+  // text; 429 where too many wait for a compile; that of `why_unwanted`.
   Result<ConstraintMaker> maker(const grammar::GrammarSource& source,
                                 const std::vector<std::int32_t>& end_tokens,
                                 bool is_optional = false,
                                 std::vector<grammar::Unenforced>* unenforced = nullptr,
-                                const IsWanted& is_wanted = {});
+                                const WhyUnwanted& why_unwanted = {});
 
   // The captures of the texts of `source`, which is compiled each time. Faults are those of
   // grammar::compile_captures, and the last two of maker().
   Result<std::shared_ptr<const grammar::CaptureReader>> captures(
-      const grammar::GrammarSource& source, const IsWanted& is_wanted = {});
+      const grammar::GrammarSource& source, const WhyUnwanted& why_unwanted = {});
   std::shared_ptr<const grammar::Vocabulary> vocabulary();
 
  private:
@@ -86,7 +83,7 @@ class Grammars {
               std::function<Result<T>(const grammar::Budget&)> make, std::function<void()> then);
   // Why there is no result; none once it is there.
   template <class T>
-  std::optional<Fault> wait(Compile<T>& compile, const IsWanted& is_wanted);
+  std::optional<Fault> wait(Compile<T>& compile, const WhyUnwanted& why_unwanted);
   // The compile of `key`, begun if need be; null when too many wait.
   std::shared_ptr<Compile<Made>> find_or_begin(const std::string& key,
                                                const grammar::GrammarSource& source,

@@ -26,6 +26,10 @@ Source cheap(int n) {
   return {.kind = Source::kRegex, .text = "a{" + std::to_string(n) + "}"};
 }
 
+std::optional<Fault> leaves() {
+  return Fault{499, "client_left", "", "The client has left."};
+}
+
 class GrammarsTest : public ::testing::Test {
  protected:
   GrammarsTest()
@@ -35,8 +39,9 @@ class GrammarsTest : public ::testing::Test {
     grammars_.vocabulary();
   }
 
-  Result<ConstraintMaker> make(const Source& source, const Grammars::IsWanted& is_wanted = {}) {
-    return grammars_.maker(source, ends_, false, nullptr, is_wanted);
+  Result<ConstraintMaker> make(const Source& source,
+                               const Grammars::WhyUnwanted& why_unwanted = {}) {
+    return grammars_.maker(source, ends_, false, nullptr, why_unwanted);
   }
   double seconds_of(const Source& source) {
     const auto begin = Clock::now();
@@ -59,9 +64,9 @@ TEST_F(GrammarsTest, ACompileThatNobodyWantsIsCancelled) {
   const double alone = seconds_of(costly(15));
   // Compiles to the end would take all compile threads for longer than `alone`.
   for (int n = 16; n < 20; ++n) {
-    const auto maker = make(costly(n), [] { return false; });
+    const auto maker = make(costly(n), leaves);
     ASSERT_FALSE(maker.ok());
-    EXPECT_EQ(maker.fault().status, kClientLeft);
+    EXPECT_EQ(maker.fault().status, 499);
   }
   EXPECT_LT(seconds_of(cheap(1)), alone / 2);
   // Nothing of the cancelled one is kept.
@@ -69,18 +74,19 @@ TEST_F(GrammarsTest, ACompileThatNobodyWantsIsCancelled) {
 }
 
 TEST_F(GrammarsTest, OthersThatWaitGetTheirGrammar) {
-  std::atomic<bool> is_wanted = true;
-  auto leaver = std::async(std::launch::async,
-                           [&] { return make(costly(15), [&] { return is_wanted.load(); }); });
+  std::atomic<bool> has_left = false;
+  auto leaver = std::async(std::launch::async, [&] {
+    return make(costly(15), [&] { return has_left ? leaves() : std::nullopt; });
+  });
   auto stayer = std::async(std::launch::async, [&] { return make(costly(15)); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  is_wanted = false;
+  has_left = true;
   EXPECT_FALSE(leaver.get().ok());
   EXPECT_TRUE(stayer.get().ok());
 }
 
 TEST_F(GrammarsTest, ACancelledCompileIsBegunAnewForTheNext) {
-  ASSERT_FALSE(make(costly(14), [] { return false; }).ok());
+  ASSERT_FALSE(make(costly(14), leaves).ok());
   EXPECT_TRUE(make(costly(14)).ok());
 }
 
@@ -93,8 +99,7 @@ TEST_F(GrammarsTest, ManyAskAtOnce) {
   std::vector<std::future<bool>> answers;
   for (int i = 0; i < 32; ++i)
     answers.push_back(std::async(std::launch::async, [this, i] {
-      return i % 4 == 3 ? !make(costly(13 + i % 8), [] { return false; }).ok()
-                        : make(cheap(1 + i % 5)).ok();
+      return i % 4 == 3 ? !make(costly(13 + i % 8), leaves).ok() : make(cheap(1 + i % 5)).ok();
     }));
   for (auto& answer : answers) EXPECT_TRUE(answer.get());
 }

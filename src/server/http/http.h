@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace sluice {
 
 inline constexpr std::size_t kNoRoute = static_cast<std::size_t>(-1);
@@ -57,7 +59,8 @@ struct HttpRequest {
   std::size_t route = kNoRoute;      // index in the route table
   std::shared_ptr<void> body_lease;  // gives the body's bytes back to the server's budget
   std::chrono::steady_clock::time_point arrival{};
-  std::function<bool()> is_wanted;  // false once its client has left; any thread
+  // Why nobody waits for the answer any more; any thread.
+  std::function<std::optional<Fault>()> why_unwanted;
 
   // The first header of that (lower-case) name, or null.
   const std::string* header(std::string_view lower_name) const {
