@@ -6,7 +6,7 @@ import openai
 import pydantic
 import pytest
 
-from sluice_server import stream_events
+from sluice_server import TINY, stream_events
 
 ASK = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -75,6 +75,21 @@ def test_allowed_tools(client):
     free = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [function]}}
     choice = ask(client, tool_choice=free, temperature=0, max_tokens=64)
     assert choice.message.content or choice.message.tool_calls
+
+
+def test_parallel_calls(client):
+    """A bias against the ends of an answer makes the model go on with further calls."""
+    ends = json.loads((TINY / "generation_config.json").read_text())["eos_token_id"]
+    bias = {str(token): -30 for token in ends}
+    most = 0
+    for seed in range(4):
+        choice = ask(client, tool_choice="required", seed=seed, logit_bias=bias, max_tokens=200)
+        calls = choice.message.tool_calls
+        for call in calls if choice.finish_reason == "tool_calls" else calls[:-1]:
+            check(call)
+        assert len({call.id for call in calls}) == len(calls)
+        most = max(most, len(calls))
+    assert most > 1
 
 
 def test_one_call_without_parallel_calls(client):

@@ -35,7 +35,7 @@ class GrammarsTest : public ::testing::Test {
   GrammarsTest()
       : tokenizer_(Tokenizer::load(SLUICE_SOURCE_DIR "/models/sluice-tiny")),
         grammars_(tokenizer_, tokenizer_->size()),
-        ends_{*tokenizer_->token_id("<|im_end|>")} {
+        ends_{tokenizer_->eos_id().value()} {
     grammars_.vocabulary();
   }
 
