@@ -294,7 +294,7 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
     return;
   }
   request.why_unwanted = [this, responder]() -> std::optional<Fault> {
-    if (!responder->alive()) return Fault{499, "client_left", "", "The client has left."};
+    if (!responder->alive()) return Fault{499, "aborted", "", "The client has left."};
     if (state_.phase() == ServerPhase::kDraining) return state_.serving().fault();
     return std::nullopt;
   };

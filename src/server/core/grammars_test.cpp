@@ -27,7 +27,7 @@ Source cheap(int n) {
 }
 
 std::optional<Fault> leaves() {
-  return Fault{499, "client_left", "", "The client has left."};
+  return Fault{499, "aborted", "", "The client has left."};
 }
 
 class GrammarsTest : public ::testing::Test {

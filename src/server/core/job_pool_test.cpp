@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -13,8 +14,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 TEST(JobPool, AnotherJobRunsInPlaceOfOneThatWaits) {
-  JobPool pool(1);
   std::promise<void> later, over;
+  JobPool pool(1);
   ASSERT_TRUE(pool.submit([&] {
     const JobPool::Waiting waiting;
     later.get_future().wait();
@@ -25,28 +26,32 @@ TEST(JobPool, AnotherJobRunsInPlaceOfOneThatWaits) {
 }
 
 TEST(JobPool, ManyWaitAtOnceAndTheirThreadsAreUsedAgain) {
-  JobPool pool(2);
-  for (int round = 0; round < 3; ++round) {
-    constexpr int kJobs = 100;
+  constexpr int kJobs = 100;
+  struct Round {
     std::atomic<int> num_over = 0;
     std::promise<void> start, all;
-    const std::shared_future<void> started = start.get_future().share();
+    std::shared_future<void> started = start.get_future().share();
+  };
+  std::array<Round, 3> rounds;
+  JobPool pool(2);
+  for (Round& round : rounds) {
     for (int i = 0; i < kJobs; ++i)
-      ASSERT_TRUE(pool.submit([&, started] {
+      ASSERT_TRUE(pool.submit([&round] {
         {
           const JobPool::Waiting waiting;
-          started.wait();
+          round.started.wait();
         }
-        if (++num_over == kJobs) all.set_value();
+        if (++round.num_over == kJobs) round.all.set_value();
       }));
-    ASSERT_TRUE(pool.submit([&] { start.set_value(); }));
-    ASSERT_EQ(all.get_future().wait_for(seconds(120)), std::future_status::ready);
+    ASSERT_TRUE(pool.submit([&round] { round.start.set_value(); }));
+    ASSERT_EQ(round.all.get_future().wait_for(seconds(120)), std::future_status::ready);
   }
 }
 
 TEST(JobPool, NoMoreRunAtOnceOnceNoneWaits) {
-  JobPool pool(2);
   std::promise<void> go, back;
+  std::atomic<int> num_running = 0, most = 0, num_over = 0;
+  JobPool pool(2);
   ASSERT_TRUE(pool.submit([&] {
     {
       const JobPool::Waiting waiting;
@@ -56,7 +61,6 @@ TEST(JobPool, NoMoreRunAtOnceOnceNoneWaits) {
   }));
   ASSERT_TRUE(pool.submit([&] { go.set_value(); }));
   back.get_future().wait();
-  std::atomic<int> num_running = 0, most = 0, num_over = 0;
   constexpr int kJobs = 40;
   for (int i = 0; i < kJobs; ++i)
     ASSERT_TRUE(pool.submit([&] {
@@ -86,11 +90,11 @@ TEST(JobPool, TheEndRunsWhatWasSubmitted) {
 }
 
 TEST(JobPool, NotAllMayWait) {
-  JobPool pool(1);
   std::promise<void> go;
   const std::shared_future<void> gone = go.get_future().share();
   std::atomic<std::size_t> num_replaced = 0;
   std::promise<void> refused;
+  JobPool pool(1);
   for (std::size_t i = 0; i <= JobPool::kMaxWaiting; ++i)
     ASSERT_TRUE(pool.submit([&, gone] {
       const JobPool::Waiting waiting;
@@ -109,8 +113,8 @@ TEST(JobPool, WaitingElsewhereDoesNothing) {
 }
 
 TEST(JobPool, RefusesBeyondItsCapacity) {
-  JobPool pool(1, 1);
   std::promise<void> started, go;
+  JobPool pool(1, 1);
   ASSERT_TRUE(pool.submit([&] {
     started.set_value();
     go.get_future().wait();
