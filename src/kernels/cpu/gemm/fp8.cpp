@@ -1,5 +1,5 @@
-// FP8 weights in rows: the definition of the arithmetic (kernels/types/fp8.h), for every device's
-// tests and for CPUs without a faster form.
+// FP8 weights in rows: the definition of the arithmetic (kernels/types/fp8.h), for the tests of
+// every device. Models on a CPU keep FP8 in fragments (fragment_rows.h).
 #include <vector>
 
 #include "kernels/cpu/common/rows.h"

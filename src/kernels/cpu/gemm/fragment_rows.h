@@ -1,8 +1,9 @@
 // GEMM with weights in fragments (kernels/types/int_fragments.h) on a CPU.
 //
-// The numbers of a group are multiplied with their scale after the sum. A zero point is subtracted
-// as z times the sum of x. Sums are float32, one for each lane of a vector, over ascending columns.
-// No sum depends on the number of rows of x, on threads, or on how rows are blocked.
+// The numbers of a group, less their zero point, are multiplied with their scale after the sum.
+// Sums are float32, one for each lane of a vector, over ascending columns. No sum depends on the
+// number of rows of x, on threads, or on how rows are blocked. The forms of instruction sets order
+// sums differently.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +21,22 @@ using ops::Weight;
 // columns, those of eight bits in pieces of 32.
 class FragmentColumns {
  public:
-  explicit FragmentColumns(const Weight& w);
+  // `type`: of the arranged numbers, float32 or bfloat16.
+  FragmentColumns(const Weight& w, DType type);
 
-  std::int64_t piece_columns() const { return piece_; }
   std::int64_t width() const { return width_; }
-  // Floats of a row: `width()` columns, then 16 sums of x for each piece, lane by lane.
-  std::int64_t row_floats() const { return width_ + width_ / piece_ * 16; }
-  // `x` [w.columns] float32 or bfloat16.
-  void arrange(const Tensor& x, std::int64_t row, float* out) const;
+  std::int64_t row_bytes() const { return width_ * dtype_size(type_); }
+  // `x` [w.columns] float32 or bfloat16; float32 for arranged float32 only.
+  void arrange(const Tensor& x, std::int64_t row, std::byte* out) const;
 
  private:
+  template <class From, class To>
+  void fill(const From* from, To* out) const;
+
+  DType type_;
   std::int64_t columns_, piece_, width_;
-  const std::int32_t* order_;  // of Weight::order, or null
+  const std::uint8_t* places_;  // of the columns of a piece
+  const std::int32_t* order_;   // of Weight::order, or null
 };
 
 // Rows [0, num_rows) of x against tiles of 16 rows of the weight: out[m, n] = x[m] . w[n].
@@ -40,19 +45,30 @@ struct FragmentProduct {
   ops::FragmentUnit form;
   Format format = Format::kInt4;
   bool scale_is_bf16 = false;
-  std::int64_t units = 0;     // of a tile
-  const float* x = nullptr;   // rows as FragmentColumns has them
-  std::int64_t x_stride = 0;  // in floats
+  std::int64_t units = 0;        // of a tile
+  const std::byte* x = nullptr;  // rows as FragmentColumns has them, on 64 bytes
+  std::int64_t x_stride = 0;     // in bytes
   std::int64_t num_rows = 0;
   float* out = nullptr;  // [num_rows, rows of w]
   std::int64_t out_stride = 0;
   std::int64_t out_rows = 0;
 };
-using FragmentRows = void (*)(const FragmentProduct& args, std::int64_t first_tile,
-                              std::int64_t last_tile);
+
+struct FragmentRows {
+  DType input = DType::kF32;                                   // of arranged rows
+  std::int64_t (*scratch_bytes)(std::int64_t rows) = nullptr;  // of more than one row
+  // `scratch`: on 64 bytes, or null for one row.
+  void (*multiply)(const FragmentProduct& args, std::int64_t first_tile, std::int64_t last_tile,
+                   std::byte* scratch) = nullptr;
+};
 
 FragmentRows avx2_fragment_rows();
 FragmentRows avx512_fragment_rows();
-FragmentRows fragment_rows(CpuIsa isa);
+FragmentRows bf16_fragment_rows();
+// Whether the processor has the instructions of bf16_fragment_rows(): beyond AVX-512 BF16 it
+// shuffles bytes (VBMI).
+bool has_bf16_fragment_rows(CpuIsa isa);
+// `x`: the type of rows of x.
+FragmentRows fragment_rows(CpuIsa isa, DType x);
 
 }  // namespace sluice::cpu

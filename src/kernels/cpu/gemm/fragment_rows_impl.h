@@ -1,182 +1,354 @@
 // The product of fragment_rows.h over a vector type V. Included by fragment_rows_*.cpp inside their
 // target pragmas.
 //
-// Each line of a unit belongs to rows r and r + 8 of the tile. Lanes of a vector are columns.
+// A line of 64 bytes holds numbers of rows r and r + 8 of a tile, in a piece of 64 or 32 columns.
+// It becomes vectors [step][sum]: all numbers of a vector are added to one vector of sums, and all
+// vectors of a step meet the same numbers of x. A sum belongs to one row, or (V::kSumsOfLine is 1)
+// its lanes belong to rows r and r + 8 in turn.
 //
-// V offers F with zero(), set1(), load(), store(), add(), mul(), fma() and sum(), and
-// - kLanes, kMaxRows           8 or 16, and rows of x that share the reads of weights
-// - words(p)                   lanes of 32 bits
-// - nibbles<kIsFloat>(w, s)    bits [s, s + 4) of each as an integer, or as e2m1
-// - two_rows<kIsFloat>(p, a, b)  kLanes * 2 bytes, numbers of row r and of row r + 8: e4m3 or
-// integers
-// - by_steps(a, b)             lanes 0 and 1 of each four are of a, lanes 2 and 3 of b
+//   group:   sum   = dot(w[step], x[step], sum)      steps ascending, from zero
+//   row:     total = fma(sum, scale, total)          groups ascending, from zero
+//   end:     the lanes of total are added
+//
+// One row of x multiplies each line as it is read. Several rows share the numbers of a block of
+// columns, which lie in L1. Both add in this order.
+//
+// V has vectors F of floats, W of numbers of w and X of numbers of x, and
+// - Number               type of numbers, float or bfloat16
+// - kBlockUnits          units whose numbers are kept together
+// - kRows, kSums         register tile: rows of x by vectors of sums
+// - kNear, kFar          prefetch distances, see streams.h
+// - kSteps<N>, kSumsOfLine<N>
+// - zero(), load(), store(), load_w(), store_w(), fma(), dot(sum, w, x)
+// - widen<N, kTwo>(line, zeros, out)    out[step * kSumsOfLine + sum]; zero points of the two rows,
+//                        and of the next group 16 bytes on
+// - x_step<N, kStep>(x)  numbers of x of one step of a piece
+// - scale_of<N, kTwo>(scales, place)    scales of a group (and of the next) by place
+// - reduce<N>(totals, out)   16 rows
 #pragma once
 
 namespace sluice::cpu {
+namespace {
 
-inline constexpr std::int64_t kFetchAhead = 6144;  // bytes: weights are read from memory
+// What the codes of a weight are.
+enum class Codes : std::uint8_t { kMiddle, kZeros, kE2m1, kInt8, kE4m3 };
 
-// Scales and negative zero points of a unit, [groups][16 rows] in the order of rows.
+constexpr int piece_columns(Codes codes) {
+  return codes == Codes::kInt8 || codes == Codes::kE4m3 ? 32 : 64;
+}
+constexpr int kLines = 8, kLineBytes = 64;
+constexpr int kPieceBytes = kLines * kLineBytes;
+
+template <class V, Codes kCodes>
+constexpr int kAllSums = kLines * V::template kSumsOfLine<kCodes>;
+
+// Scales of a unit, [groups][places], with the place of FragmentUnit.
 struct UnitScales {
-  float scale[4][ops::kFragmentRows], zero[4][ops::kFragmentRows];
+  alignas(64) float of[4][ops::kFragmentRows];
 };
 
-inline void read_scales(const FragmentProduct& args, const std::uint8_t* unit, UnitScales& out) {
-  for (int g = 0; g < args.form.groups; ++g)
-    for (int place = 0; place < ops::kFragmentRows; ++place) {
-      const int row = place % 2 * 8 + place / 2;
-      const std::uint8_t* from = unit + args.form.scale_at(g, row);
-      float& scale = out.scale[g][row];
-      if (args.form.scale_bytes == 4) {
-        std::memcpy(&scale, from, sizeof scale);
-      } else if (args.form.scale_bytes == 1) {
-        // An exponent alone; that of 2^-127 is subnormal.
-        scale = std::bit_cast<float>(std::max(static_cast<std::uint32_t>(*from) << 23, 1u << 22));
-      } else {
-        std::uint16_t bits;
-        std::memcpy(&bits, from, sizeof bits);
-        scale = args.scale_is_bf16 ? std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16)
-                                   : _cvtsh_ss(bits);
-      }
-      out.zero[g][row] = args.form.has_zeros ? -static_cast<float>(unit[args.form.zero_at(g, row)])
-                                             : -static_cast<float>(args.form.middle());
+inline void read_scales(const FragmentProduct& args, const std::uint8_t* unit, float* out) {
+  const std::uint8_t* from = unit + args.form.code_bytes();
+  for (int i = 0; i < args.form.groups * ops::kFragmentRows; i += 8, out += 8) {
+    const auto eight = [&](int bytes) { return from + i * bytes; };
+    __m256 scales;
+    if (args.form.scale_bytes == 4) {
+      scales = _mm256_loadu_ps(reinterpret_cast<const float*>(eight(4)));
+    } else if (args.form.scale_bytes == 1) {
+      // An exponent alone; that of 2^-127 is subnormal.
+      const __m256i exponents =
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(eight(1))));
+      scales = _mm256_castsi256_ps(
+          _mm256_max_epi32(_mm256_slli_epi32(exponents, 23), _mm256_set1_epi32(1 << 22)));
+    } else {
+      const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(eight(2)));
+      scales = args.scale_is_bf16
+                   ? _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))
+                   : _mm256_cvtph_ps(halves);
     }
-}
-
-// Partial sums of rows r and r + 8 with kRows rows of x: two of each, so that additions overlap.
-template <class V, int kRows>
-struct LineSums {
-  typename V::F of[kRows][2][2];  // [row of x][r, r + 8][way]
-};
-
-// Adds the products of one line of a piece.
-template <class V, int kRows, bool kIsFloat>
-[[gnu::always_inline]] inline void add_nibbles(const std::uint8_t* line, const float* x,
-                                               std::int64_t x_stride, LineSums<V, kRows>& sums) {
-#pragma GCC unroll 2
-  for (int c = 0; c < 16; c += V::kLanes) {
-    const auto words = V::words(line + c * 4);
-#pragma GCC unroll 8
-    for (int nibble = 0; nibble < 8; ++nibble) {
-      const typename V::F q = V::template nibbles<kIsFloat>(words, nibble * 4);
-      // register of the fragment: row and half of 16 columns; then odd columns
-      const int reg = nibble % 4, odd = nibble / 4;
-      const float* at = x + (reg / 2 * 2 + odd) * 16 + c;
-#pragma GCC unroll 4
-      for (int m = 0; m < kRows; ++m) {
-        typename V::F& sum = sums.of[m][reg % 2][odd];
-        sum = V::fma(q, V::load(at + m * x_stride), sum);
-      }
-    }
-  }
-}
-
-template <class V, int kRows, bool kIsFloat>
-[[gnu::always_inline]] inline void add_bytes(const std::uint8_t* line, const float* x,
-                                             std::int64_t x_stride, LineSums<V, kRows>& sums) {
-#pragma GCC unroll 4
-  for (int c = 0; c < 32; c += V::kLanes) {
-    typename V::F q[2];
-    V::template two_rows<kIsFloat>(line + c * 2, q[0], q[1]);
-#pragma GCC unroll 4
-    for (int m = 0; m < kRows; ++m) {
-      const typename V::F value = V::load(x + m * x_stride + c);
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        typename V::F& sum = sums.of[m][half][c / V::kLanes % 2];
-        sum = V::fma(q[half], value, sum);
-      }
-    }
-  }
-}
-
-// One tile with rows [m, m + kRows) of x.
-template <class V, int kRows, int kBits, bool kIsFloat>
-void multiply_tile(const FragmentProduct& args, std::int64_t tile, std::int64_t m) {
-  constexpr int kPieceColumns = 256 / kBits, kPieces = ops::kFragmentColumns / kPieceColumns;
-  const ops::FragmentUnit& form = args.form;
-  // Pieces that share scales. A piece of four-bit codes may have two groups.
-  const int together = std::max(1, kPieces / form.groups);
-  const bool two_groups = form.groups > kPieces;
-  const std::int64_t width = args.units * ops::kFragmentColumns;
-  const float* x = args.x + m * args.x_stride;
-  alignas(64) float total[kRows][ops::kFragmentRows][V::kLanes] = {};
-  UnitScales scales;
-  for (std::int64_t u = 0; u < args.units; ++u) {
-    const std::uint8_t* unit = args.w + (tile * args.units + u) * form.bytes();
-    read_scales(args, unit, scales);
-    for (std::int64_t at = form.code_bytes(); m == 0 && at < form.bytes(); at += 64)
-      __builtin_prefetch(unit + at + kFetchAhead);
-    for (int p = 0; p < kPieces; p += together) {
-      const std::int64_t piece = u * kPieces + p;
-      const int group = p * form.groups / kPieces;
-      typename V::F x_sum[kRows];
-      for (int i = 0; i < kRows; ++i) {
-        x_sum[i] = V::zero();
-        const float* sums = x + i * args.x_stride + width + piece * 16;
-        for (int s = 0; s < together * 16; s += V::kLanes)
-          x_sum[i] = V::add(x_sum[i], V::load(sums + s));
-      }
-      for (int line = 0; line < 8; ++line) {
-        const auto of_group = [&](const auto& values, int half) {
-          const int row = line + 8 * half;
-          const typename V::F first = V::set1(values[group][row]);
-          return two_groups ? V::by_steps(first, V::set1(values[group + 1][row])) : first;
-        };
-        LineSums<V, kRows> sums;
-        for (int half = 0; half < 2; ++half)
-          for (int i = 0; i < kRows; ++i) {
-            sums.of[i][half][0] =
-                kBits == 4 && !kIsFloat ? V::mul(of_group(scales.zero, half), x_sum[i]) : V::zero();
-            sums.of[i][half][1] = V::zero();
-          }
-        for (int k = 0; k < together; ++k) {
-          const std::uint8_t* codes = unit + (p + k) * 512 + line * 64;
-          const float* columns = x + (piece + k) * kPieceColumns;
-          if (m == 0) __builtin_prefetch(codes + kFetchAhead);
-          if constexpr (kBits == 4)
-            add_nibbles<V, kRows, kIsFloat>(codes, columns, args.x_stride, sums);
-          else
-            add_bytes<V, kRows, kIsFloat>(codes, columns, args.x_stride, sums);
-        }
-        for (int half = 0; half < 2; ++half) {
-          const typename V::F scale = of_group(scales.scale, half);
-          for (int i = 0; i < kRows; ++i) {
-            float* to = total[i][line + 8 * half];
-            const typename V::F sum = V::add(sums.of[i][half][0], sums.of[i][half][1]);
-            V::store(to, V::fma(sum, scale, V::load(to)));
-          }
-        }
-      }
-    }
-  }
-  const std::int64_t first = tile * ops::kFragmentRows,
-                     count = std::min(ops::kFragmentRows, args.out_rows - first);
-  for (int i = 0; i < kRows; ++i)
-    for (std::int64_t r = 0; r < count; ++r)
-      args.out[(m + i) * args.out_stride + first + r] = V::sum(V::load(total[i][r]));
-}
-
-template <class V, int kBits, bool kIsFloat>
-void multiply_tiles(const FragmentProduct& args, std::int64_t first_tile, std::int64_t last_tile) {
-  for (std::int64_t tile = first_tile; tile < last_tile; ++tile) {
-    std::int64_t m = 0;
-    for (; m + V::kMaxRows <= args.num_rows; m += V::kMaxRows)
-      multiply_tile<V, V::kMaxRows, kBits, kIsFloat>(args, tile, m);
-    for (; m < args.num_rows; ++m) multiply_tile<V, 1, kBits, kIsFloat>(args, tile, m);
+    _mm256_store_ps(out, scales);
   }
 }
 
 template <class V>
-void multiply_fragments(const FragmentProduct& args, std::int64_t first, std::int64_t last) {
-  if (args.format == Format::kFp8)
-    multiply_tiles<V, 8, true>(args, first, last);
-  else if (args.form.bits == 8)
-    multiply_tiles<V, 8, false>(args, first, last);
-  else if (args.format == Format::kMxFp4)
-    multiply_tiles<V, 4, true>(args, first, last);
-  else
-    multiply_tiles<V, 4, false>(args, first, last);
+[[gnu::always_inline]] inline void fetch(const std::uint8_t* line) {
+  fetch_ahead<V::kNear, V::kFar>(reinterpret_cast<const std::byte*>(line));
 }
 
+// The lines behind the codes of a unit.
+template <class V>
+[[gnu::always_inline]] inline void fetch_scales(const FragmentProduct& args,
+                                                const std::uint8_t* unit) {
+  for (std::int64_t at = args.form.code_bytes(); at < args.form.bytes(); at += kLineBytes)
+    fetch<V>(unit + at);
+}
+
+// Zero points of lines r and r + 8 of a group, neighbours.
+inline const std::uint8_t* zeros_of(const FragmentProduct& args, const std::uint8_t* unit,
+                                    int group, int line) {
+  return unit + args.form.zeros_at() + group * ops::kFragmentRows + 2 * line;
+}
+
+inline void put_row(const FragmentProduct& args, std::int64_t tile, std::int64_t m,
+                    const float* sums) {
+  const std::int64_t first = tile * ops::kFragmentRows,
+                     count = std::min(ops::kFragmentRows, args.out_rows - first);
+  float* to = args.out + m * args.out_stride + first;
+  for (std::int64_t i = 0; i < count; ++i) to[i] = sums[i];
+}
+
+template <class V>
+const typename V::Number* row_of_x(const FragmentProduct& args, std::int64_t m) {
+  return reinterpret_cast<const typename V::Number*>(args.x + m * args.x_stride);
+}
+
+// A tile with one row of x. kTogether: pieces of a group. kTwo: a piece has two groups.
+template <class V, Codes kCodes, int kTogether, bool kTwo>
+void multiply_row(const FragmentProduct& args, std::int64_t tile) {
+  constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
+                kSums = V::template kSumsOfLine<kCodes>,
+                kPieces = ops::kFragmentColumns / kPieceColumns;
+  using F = typename V::F;
+  using W = typename V::W;
+  F total[kLines * kSums];
+#pragma GCC unroll 16
+  for (F& t : total) t = V::zero();
+  UnitScales scales;
+  const typename V::Number* x = row_of_x<V>(args, 0);
+  const std::uint8_t* unit = args.w + tile * args.units * args.form.bytes();
+  for (std::int64_t u = 0; u < args.units; ++u, unit += args.form.bytes()) {
+    read_scales(args, unit, scales.of[0]);
+    fetch_scales<V>(args, unit);
+    int group = 0;
+    for (int p = 0; p < kPieces; p += kTogether, group += kTwo ? 2 : 1) {
+      const float* of_group = scales.of[group];
+      const std::uint8_t* codes = unit + p * kPieceBytes;
+#pragma GCC unroll 8
+      for (int line = 0; line < kLines; ++line) {
+        const std::uint8_t* zeros = zeros_of(args, unit, group, line);
+        F sum[kSums];
+#pragma GCC unroll 2
+        for (F& s : sum) s = V::zero();
+#pragma GCC unroll 4
+        for (int k = 0; k < kTogether; ++k) {
+          const std::uint8_t* at = codes + k * kPieceBytes + line * kLineBytes;
+          fetch<V>(at);
+          W w[kSteps * kSums];
+          V::template widen<kCodes, kTwo>(at, zeros, w);
+          [&]<std::size_t... kStep>(std::index_sequence<kStep...>) __attribute__((always_inline)) {
+            const auto add = [&](int step, const typename V::X& of_x)
+                                 __attribute__((always_inline)) {
+#pragma GCC unroll 2
+                                   for (int s = 0; s < kSums; ++s)
+                                     sum[s] = V::dot(sum[s], w[step * kSums + s], of_x);
+                                 };
+            (add(kStep, V::template x_step<kCodes, kStep>(x + k * kPieceColumns)), ...);
+          }(std::make_index_sequence<kSteps>());
+        }
+#pragma GCC unroll 2
+        for (int s = 0; s < kSums; ++s)
+          total[line * kSums + s] =
+              V::fma(sum[s], V::template scale_of<kCodes, kTwo>(of_group, line * 2 + s),
+                     total[line * kSums + s]);
+      }
+      x += kTogether * kPieceColumns;
+    }
+  }
+  alignas(64) float sums[ops::kFragmentRows];
+  V::template reduce<kCodes>(total, sums);
+  put_row(args, tile, 0, sums);
+}
+
+// Memory of several rows of x.
+template <class V>
+struct FragmentScratch {
+  static constexpr std::int64_t kNumbers =
+      V::kBlockUnits * ops::kFragmentRows * ops::kFragmentColumns;
+  typename V::Number* numbers;  // [sums][steps of the block], vectors
+  float* scales;                // [groups of the block][places]
+  float* totals;                // [rows][sums], vectors
+
+  explicit FragmentScratch(std::byte* memory)
+      : numbers(reinterpret_cast<typename V::Number*>(memory)),
+        scales(reinterpret_cast<float*>(numbers + kNumbers)),
+        totals(scales + V::kBlockUnits * 4 * ops::kFragmentRows) {}
+  static std::int64_t bytes(std::int64_t rows) {
+    return kNumbers * static_cast<std::int64_t>(sizeof(typename V::Number)) +
+           (V::kBlockUnits * 4 * ops::kFragmentRows + rows * ops::kFragmentRows * V::kLanes) * 4;
+  }
+};
+
+// Numbers and scales of units [first, first + count) of a tile.
+template <class V, Codes kCodes, int kTogether, bool kTwo>
+void widen_block(const FragmentProduct& args, std::int64_t tile, std::int64_t first,
+                 std::int64_t count, const FragmentScratch<V>& to) {
+  constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
+                kSums = V::template kSumsOfLine<kCodes>,
+                kPieces = ops::kFragmentColumns / kPieceColumns;
+  constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kNumbers / kAllSums<V, kCodes>;
+  for (std::int64_t u = 0; u < count; ++u) {
+    const std::uint8_t* unit = args.w + (tile * args.units + first + u) * args.form.bytes();
+    read_scales(args, unit, to.scales + u * args.form.groups * ops::kFragmentRows);
+    fetch_scales<V>(args, unit);
+    for (int p = 0; p < kPieces; ++p)
+      for (int line = 0; line < kLines; ++line) {
+        const int group = p / kTogether * (kTwo ? 2 : 1);
+        const std::uint8_t* zeros = zeros_of(args, unit, group, line);
+        const std::uint8_t* at = unit + p * kPieceBytes + line * kLineBytes;
+        fetch<V>(at);
+        typename V::W w[kSteps * kSums];
+        V::template widen<kCodes, kTwo>(at, zeros, w);
+#pragma GCC unroll 2
+        for (int s = 0; s < kSums; ++s)
+#pragma GCC unroll 8
+          for (int step = 0; step < kSteps; ++step)
+            V::store_w(to.numbers + (line * kSums + s) * kSumNumbers +
+                           ((u * kPieces + p) * kSteps + step) * V::kNumbersOfVector,
+                       w[step * kSums + s]);
+      }
+  }
+}
+
+// Adds the products of a block to totals of MR rows and V::kSums vectors of sums from `first` on.
+template <class V, Codes kCodes, int kTogether, bool kTwo, int MR>
+void multiply_block(const typename V::Number* const* x, std::int64_t pieces, int first,
+                    const FragmentScratch<V>& from, float* totals) {
+  constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
+                kSums = V::template kSumsOfLine<kCodes>, kAll = kAllSums<V, kCodes>, NR = V::kSums;
+  constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kNumbers / kAll;
+  using F = typename V::F;
+  const auto total_at = [&](int m, int n) __attribute__((always_inline)) {
+    return totals + (m * kAll + first + n) * V::kLanes;
+  };
+  F total[MR][NR];
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < NR; ++n) total[m][n] = V::load(total_at(m, n));
+  const typename V::Number* w = from.numbers + first * kSumNumbers;
+  const float* scales = from.scales;
+  for (std::int64_t p = 0; p < pieces; p += kTogether) {
+    F sum[MR][NR];
+#pragma GCC unroll 4
+    for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+      for (int n = 0; n < NR; ++n) sum[m][n] = V::zero();
+#pragma GCC unroll 4
+    for (int k = 0; k < kTogether; ++k) {
+      const auto add = [&]<std::size_t kStep>() __attribute__((always_inline)) {
+        typename V::W numbers[NR];
+#pragma GCC unroll 4
+        for (int n = 0; n < NR; ++n)
+          numbers[n] = V::load_w(w + n * kSumNumbers +
+                                 ((p + k) * kSteps + static_cast<std::int64_t>(kStep)) *
+                                     V::kNumbersOfVector);
+#pragma GCC unroll 4
+        for (int m = 0; m < MR; ++m) {
+          const typename V::X of_x =
+              V::template x_step<kCodes, kStep>(x[m] + (p + k) * kPieceColumns);
+#pragma GCC unroll 4
+          for (int n = 0; n < NR; ++n) sum[m][n] = V::dot(sum[m][n], numbers[n], of_x);
+        }
+      };
+      [&]<std::size_t... kStep>(std::index_sequence<kStep...>) __attribute__((always_inline)) {
+        (add.template operator()<kStep>(), ...);
+      }(std::make_index_sequence<kSteps>());
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < NR; ++n) {
+      const F scale = V::template scale_of<kCodes, kTwo>(scales, (first + n) * (2 / kSums));
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; ++m) total[m][n] = V::fma(sum[m][n], scale, total[m][n]);
+    }
+    scales += (kTwo ? 2 : 1) * ops::kFragmentRows;
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < NR; ++n) V::store(total_at(m, n), total[m][n]);
+}
+
+// A tile with several rows of x.
+template <class V, Codes kCodes, int kTogether, bool kTwo>
+void multiply_rows(const FragmentProduct& args, std::int64_t tile,
+                   const FragmentScratch<V>& scratch) {
+  constexpr int kAll = kAllSums<V, kCodes>;
+  constexpr std::int64_t kRowFloats = kAll * V::kLanes;
+  std::fill_n(scratch.totals, args.num_rows * kRowFloats, 0.0f);
+  for (std::int64_t u = 0; u < args.units; u += V::kBlockUnits) {
+    const std::int64_t units = std::min<std::int64_t>(V::kBlockUnits, args.units - u),
+                       pieces = units * ops::kFragmentColumns / piece_columns(kCodes);
+    widen_block<V, kCodes, kTogether, kTwo>(args, tile, u, units, scratch);
+    for (std::int64_t m = 0; m < args.num_rows;) {
+      const auto rows = static_cast<int>(std::min<std::int64_t>(V::kRows, args.num_rows - m));
+      const typename V::Number* x[V::kRows];
+      for (int i = 0; i < rows; ++i) x[i] = row_of_x<V>(args, m + i) + u * ops::kFragmentColumns;
+      float* totals = scratch.totals + m * kRowFloats;
+      for (int n = 0; n < kAll; n += V::kSums) {
+        if (rows == 1) multiply_block<V, kCodes, kTogether, kTwo, 1>(x, pieces, n, scratch, totals);
+        if (rows == 2) multiply_block<V, kCodes, kTogether, kTwo, 2>(x, pieces, n, scratch, totals);
+        if constexpr (V::kRows == 3)
+          if (rows == 3)
+            multiply_block<V, kCodes, kTogether, kTwo, 3>(x, pieces, n, scratch, totals);
+      }
+      m += rows;
+    }
+  }
+  for (std::int64_t m = 0; m < args.num_rows; ++m) {
+    typename V::F total[kAll];
+#pragma GCC unroll 16
+    for (int i = 0; i < kAll; ++i)
+      total[i] = V::load(scratch.totals + m * kRowFloats + i * V::kLanes);
+    alignas(64) float sums[ops::kFragmentRows];
+    V::template reduce<kCodes>(total, sums);
+    put_row(args, tile, m, sums);
+  }
+}
+
+template <class V, Codes kCodes, int kTogether, bool kTwo>
+void multiply_tiles(const FragmentProduct& args, std::int64_t first, std::int64_t last,
+                    std::byte* scratch) {
+  for (std::int64_t tile = first; tile < last; ++tile)
+    if (args.num_rows == 1)
+      multiply_row<V, kCodes, kTogether, kTwo>(args, tile);
+    else
+      multiply_rows<V, kCodes, kTogether, kTwo>(args, tile, FragmentScratch<V>(scratch));
+}
+
+template <class V, Codes kCodes>
+void multiply_codes(const FragmentProduct& args, std::int64_t first, std::int64_t last,
+                    std::byte* scratch) {
+  if constexpr (kCodes == Codes::kE4m3) {
+    multiply_tiles<V, kCodes, 4, false>(args, first, last, scratch);
+  } else if constexpr (kCodes == Codes::kE2m1) {
+    multiply_tiles<V, kCodes, 1, true>(args, first, last, scratch);
+  } else {
+    constexpr int kPieces = ops::kFragmentColumns / piece_columns(kCodes);
+    if (args.form.groups == 1)
+      multiply_tiles<V, kCodes, kPieces, false>(args, first, last, scratch);
+    else if (args.form.groups == 2)
+      multiply_tiles<V, kCodes, kPieces / 2, false>(args, first, last, scratch);
+    else
+      multiply_tiles<V, kCodes, 1, kPieces == 2>(args, first, last, scratch);
+  }
+}
+
+template <class V>
+void multiply_fragments(const FragmentProduct& args, std::int64_t first, std::int64_t last,
+                        std::byte* scratch) {
+  switch (args.format) {
+    case Format::kFp8:
+      return multiply_codes<V, Codes::kE4m3>(args, first, last, scratch);
+    case Format::kInt8:
+      return multiply_codes<V, Codes::kInt8>(args, first, last, scratch);
+    case Format::kMxFp4:
+      return multiply_codes<V, Codes::kE2m1>(args, first, last, scratch);
+    case Format::kInt4Zero:
+      return multiply_codes<V, Codes::kZeros>(args, first, last, scratch);
+    default:
+      return multiply_codes<V, Codes::kMiddle>(args, first, last, scratch);
+  }
+}
+
+}  // namespace
 }  // namespace sluice::cpu

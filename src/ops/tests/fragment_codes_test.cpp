@@ -1,0 +1,196 @@
+// What each code of a weight in fragments is worth on a CPU, and what no number may do. A row of x
+// with a single 1 gives a column of the weight, exactly.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/types/fp4.h"
+#include "kernels/types/int_fragments.h"
+#include "ops/gemm.h"
+#include "ops/testing/support.h"
+
+namespace sluice::ops {
+namespace {
+
+constexpr std::int64_t kRows = 24;  // one and a half tiles
+
+// Codes in turn, and powers of two as scales.
+struct Coded {
+  Weight w;
+  std::vector<std::byte> bytes;
+  FragmentUnit unit;
+  int offset;
+
+  Coded(Format format, std::int64_t group, DType scale, std::int64_t columns, int first = 0)
+      : offset(first) {
+    w.format = format, w.layout = Layout::kFragments, w.group = group;
+    w.input = DType::kBF16, w.scale = scale, w.rows = kRows, w.columns = columns;
+    unit = fragment_unit(w);
+    bytes.resize(static_cast<std::size_t>(fragment_bytes(w)));
+    w.data = Tensor::dense(bytes.data(), DType::kU8, {1, fragment_bytes(w)});
+    for (std::int64_t n = 0; n < kRows; ++n)
+      for (std::int64_t k = 0; k < columns; ++k) {
+        const int row = static_cast<int>(n % 16), column = static_cast<int>(k % 128);
+        const int group_of_unit = column / (128 / unit.groups);
+        std::uint8_t* to = reinterpret_cast<std::uint8_t*>(bytes.data()) +
+                           (n / 16 * fragment_units(columns) + k / 128) * unit.bytes();
+        const auto [byte, shift] = unit.code_at(row, column);
+        to[byte] = static_cast<std::uint8_t>(to[byte] | code(n, k) << shift);
+        put_scale(to + unit.scale_at(group_of_unit, row), n, k);
+        if (unit.has_zeros)
+          to[unit.zero_at(group_of_unit, row)] = static_cast<std::uint8_t>(zero(n, k));
+      }
+  }
+
+  int code(std::int64_t n, std::int64_t k) const {
+    const int code = static_cast<int>((n * 31 + k + offset) % (1 << unit.bits));
+    // Checkpoints with NaN are refused.
+    return w.format == Format::kFp8 && (code & 127) == 127 ? 0 : code;
+  }
+  int zero(std::int64_t n, std::int64_t k) const {
+    return unit.has_zeros ? static_cast<int>((n + k / w.group * 5) % 16) : unit.middle();
+  }
+  // float16 has these as subnormal numbers, too.
+  int exponent(std::int64_t n, std::int64_t k) const {
+    return -24 + static_cast<int>((n + k / w.group * 3) % 20);
+  }
+  void put_scale(std::uint8_t* to, std::int64_t n, std::int64_t k) const {
+    const float scale = std::ldexp(1.0f, exponent(n, k));
+    if (unit.scale_bytes == 4) {
+      std::memcpy(to, &scale, 4);
+    } else if (unit.scale_bytes == 1) {
+      *to = static_cast<std::uint8_t>(mx_scale_code(scale));
+    } else {
+      const auto bits = w.scale == DType::kBF16 ? std::bit_cast<std::uint16_t>(BF16(scale))
+                                                : std::bit_cast<std::uint16_t>(F16(scale));
+      std::memcpy(to, &bits, 2);
+    }
+  }
+  double number(std::int64_t n, std::int64_t k) const {
+    const auto at = static_cast<std::size_t>(code(n, k));
+    const double value = w.format == Format::kFp8     ? e4m3_values()[at]
+                         : w.format == Format::kMxFp4 ? kE2M1[at]
+                                                      : code(n, k) - zero(n, k);
+    return std::ldexp(value, exponent(n, k));
+  }
+};
+
+struct Form {
+  Format format;
+  std::int64_t group;
+  DType scale;
+};
+constexpr Form kForms[] = {
+    {Format::kInt4, 32, DType::kF16},      {Format::kInt4, 64, DType::kF16},
+    {Format::kInt4, 128, DType::kBF16},    {Format::kInt4Zero, 32, DType::kF16},
+    {Format::kInt4Zero, 64, DType::kBF16}, {Format::kInt4Zero, 128, DType::kF16},
+    {Format::kInt8, 32, DType::kF16},      {Format::kInt8, 64, DType::kF32},
+    {Format::kInt8, 128, DType::kF32},     {Format::kMxFp4, 32, DType::kF16},
+    {Format::kFp8, 128, DType::kF32}};
+
+TEST(FragmentCodes, EachIsItsNumber) {
+  for (const CpuIsa isa : isas()) {
+    Machine machine(isa);
+    for (const auto& [format, group, scale] : kForms)
+      for (const std::int64_t columns : {136, 256}) {
+        const Coded matrix(format, group, scale, columns);
+        Owned x(DType::kBF16, {columns, columns}), out(DType::kF32, {columns, kRows}),
+            one(DType::kF32, {1, kRows});
+        for (std::int64_t m = 0; m < columns; ++m)
+          for (std::int64_t k = 0; k < columns; ++k) put(x, {m, k}, m == k ? 1 : 0);
+        linear(machine.ctx, x, matrix.w, {}, out);
+        for (std::int64_t m = 0; m < columns; ++m) {
+          linear(machine.ctx, x.view.rows(m, 1), matrix.w, {}, one);
+          for (std::int64_t n = 0; n < kRows; ++n) {
+            SCOPED_TRACE(::testing::Message()
+                         << static_cast<int>(isa) << ": format " << static_cast<int>(format)
+                         << " in groups of " << group << ", " << m << ", " << n);
+            ASSERT_EQ(get(out, {m, n}), matrix.number(n, m));
+            ASSERT_EQ(get(one, {0, n}), matrix.number(n, m));
+          }
+        }
+      }
+  }
+}
+
+TEST(FragmentCodes, SubnormalE4m3IsExact) {
+  for (const CpuIsa isa : isas()) {
+    Machine machine(isa);
+    for (const int first : {0, 1, 128}) {
+      const Coded matrix(Format::kFp8, 128, DType::kF32, 16, first);
+      Owned x(DType::kBF16, {16, 16}), out(DType::kF32, {16, kRows});
+      for (std::int64_t m = 0; m < 16; ++m)
+        for (std::int64_t k = 0; k < 16; ++k) put(x, {m, k}, m == k ? 0x1p-40 : 0);
+      linear(machine.ctx, x, matrix.w, {}, out);
+      for (std::int64_t m = 0; m < 16; ++m)  // row 0 has the codes `first` to `first` + 15
+        EXPECT_EQ(get(out, {m, 0}), matrix.number(0, m) * 0x1p-40) << first << ", " << m;
+    }
+  }
+}
+
+TEST(FragmentCodes, WhatIsNoNumberStaysInItsRow) {
+  for (const CpuIsa isa : isas()) {
+    Machine machine(isa);
+    for (const auto& [format, group, scale] : kForms) {
+      const Coded matrix(format, group, scale, 136);
+      Owned x(DType::kBF16, {5, 136}), out(DType::kF32, {5, kRows}), other(DType::kF32, {5, kRows});
+      fill(x, 1);
+      linear(machine.ctx, x, matrix.w, {}, other);
+      put(x, {1, 130}, NAN);
+      put(x, {3, 7}, INFINITY);
+      linear(machine.ctx, x, matrix.w, {}, out);
+      for (std::int64_t n = 0; n < kRows; ++n) {
+        EXPECT_TRUE(std::isnan(get(out, {1, n})));
+        EXPECT_FALSE(std::isfinite(get(out, {3, n})));
+        for (const std::int64_t m : {0, 2, 4}) EXPECT_EQ(get(out, {m, n}), get(other, {m, n}));
+      }
+    }
+  }
+}
+
+// vdpbf16ps takes subnormal numbers of x for zeros, other forms do not. Either way a sum is off by
+// at most these numbers.
+TEST(FragmentCodes, SubnormalNumbersOfXAreAtMostLost) {
+  for (const CpuIsa isa : isas()) {
+    Machine machine(isa);
+    for (const auto& [format, group, scale] : kForms) {
+      const Coded matrix(format, group, scale, 64, 3);
+      Owned x(DType::kBF16, {4, 64}), out(DType::kF32, {4, kRows});
+      for (std::int64_t m = 0; m < 4; ++m)
+        for (std::int64_t k = 0; k < 64; ++k) put(x, {m, k}, k == 5 ? 0x1p-60 : 0x1p-130);
+      linear(machine.ctx, x, matrix.w, {}, out);
+      for (std::int64_t n = 0; n < kRows; ++n) {
+        double lost = 0, wanted = matrix.number(n, 5) * 0x1p-60;
+        for (std::int64_t k = 0; k < 64; ++k) lost += std::abs(matrix.number(n, k)) * 0x1p-130;
+        for (std::int64_t m = 0; m < 4; ++m)
+          EXPECT_NEAR(get(out, {m, n}), wanted, lost + 4 * kEps * std::abs(wanted));
+      }
+    }
+  }
+}
+
+// Blocks of rows, and what is left of them, give the bits of a row alone.
+TEST(FragmentCodes, BitsDoNotDependOnOtherRows) {
+  constexpr std::int64_t kMany = 101;
+  for (const CpuIsa isa : isas()) {
+    Machine machine(isa);
+    for (const auto& [format, group, scale] : kForms) {
+      const Coded matrix(format, group, scale, 776, 5);
+      Owned x(DType::kBF16, {kMany, 776}), whole(DType::kF32, {kMany, kRows}),
+          some(DType::kF32, {4, kRows});
+      fill(x, 9);
+      linear(machine.ctx, x, matrix.w, {}, whole);
+      for (const std::int64_t count : {1, 2, 3, 4})
+        for (const std::int64_t m : {0, 1, 2, 62, 94, 97}) {
+          linear(machine.ctx, x.view.rows(m, count), matrix.w, {}, some.view.rows(0, count));
+          for (std::int64_t i = 0; i < count; ++i)
+            for (std::int64_t n = 0; n < kRows; ++n)
+              ASSERT_EQ(get(some, {i, n}), get(whole, {m + i, n}))
+                  << static_cast<int>(isa) << ": format " << static_cast<int>(format) << ", " << m;
+        }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops
