@@ -31,7 +31,8 @@ class FragmentColumns {
 
  private:
   template <class From, class To>
-  void fill(const From* from, To* out) const;
+  void fill(const From* from, std::int64_t first, To* out) const;
+  void fill_pairs(const BF16* from, BF16* out) const;
 
   DType type_;
   std::int64_t columns_, piece_, width_;
@@ -55,8 +56,9 @@ struct FragmentProduct {
 };
 
 struct FragmentRows {
-  DType input = DType::kF32;                                   // of arranged rows
-  std::int64_t (*scratch_bytes)(std::int64_t rows) = nullptr;  // of more than one row
+  DType input = DType::kF32;  // of arranged rows
+  // For more than one row.
+  std::int64_t (*scratch_bytes)(std::int64_t rows, std::int64_t units) = nullptr;
   // `scratch`: on 64 bytes, or null for one row.
   void (*multiply)(const FragmentProduct& args, std::int64_t first_tile, std::int64_t last_tile,
                    std::byte* scratch) = nullptr;

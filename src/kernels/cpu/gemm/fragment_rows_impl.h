@@ -159,37 +159,54 @@ void multiply_row(const FragmentProduct& args, std::int64_t tile) {
   put_row(args, tile, 0, sums);
 }
 
-// Memory of several rows of x.
+// Memory of several rows of x. A block of units lies in L1 while a chunk of rows passes, all kept
+// units lie in L2.
 template <class V>
 struct FragmentScratch {
-  static constexpr std::int64_t kNumbers =
+  static constexpr std::int64_t kBlockNumbers =
       V::kBlockUnits * ops::kFragmentRows * ops::kFragmentColumns;
-  typename V::Number* numbers;  // [sums][steps of the block], vectors
-  float* scales;                // [groups of the block][places]
-  float* totals;                // [rows][sums], vectors
+  static constexpr std::int64_t kKeptUnits =
+      (256 << 10) / (ops::kFragmentRows * ops::kFragmentColumns *
+                     static_cast<std::int64_t>(sizeof(typename V::Number)));
+  static constexpr std::int64_t kChunkRows = 2 * V::kRows;
+  std::int64_t kept;            // units, whole blocks
+  typename V::Number* numbers;  // [blocks][sums][steps of the block], vectors
+  float* scales;                // [groups][places]
+  float* totals;                // [rows][sums], vectors; of a chunk where all units are kept
 
-  explicit FragmentScratch(std::byte* memory)
-      : numbers(reinterpret_cast<typename V::Number*>(memory)),
-        scales(reinterpret_cast<float*>(numbers + kNumbers)),
-        totals(scales + V::kBlockUnits * 4 * ops::kFragmentRows) {}
-  static std::int64_t bytes(std::int64_t rows) {
-    return kNumbers * static_cast<std::int64_t>(sizeof(typename V::Number)) +
-           (V::kBlockUnits * 4 * ops::kFragmentRows + rows * ops::kFragmentRows * V::kLanes) * 4;
+  FragmentScratch(std::byte* memory, std::int64_t units)
+      : kept(kept_of(units)),
+        numbers(reinterpret_cast<typename V::Number*>(memory)),
+        scales(reinterpret_cast<float*>(numbers + kept / V::kBlockUnits * kBlockNumbers)),
+        totals(scales + kept * 4 * ops::kFragmentRows) {}
+  static std::int64_t kept_of(std::int64_t units) {
+    return (std::min(units, kKeptUnits) + V::kBlockUnits - 1) / V::kBlockUnits * V::kBlockUnits;
+  }
+  static std::int64_t bytes(std::int64_t rows, std::int64_t units) {
+    const std::int64_t of_units =
+        ops::kFragmentRows *
+        (ops::kFragmentColumns * static_cast<std::int64_t>(sizeof(typename V::Number)) +
+         4 * static_cast<std::int64_t>(sizeof(float)));
+    return kept_of(units) * of_units + (units > kKeptUnits ? rows : kChunkRows) *
+                                           ops::kFragmentRows * V::kLanes *
+                                           static_cast<std::int64_t>(sizeof(float));
   }
 };
 
 // Numbers and scales of units [first, first + count) of a tile.
 template <class V, Codes kCodes, int kTogether, bool kTwo>
-void widen_block(const FragmentProduct& args, std::int64_t tile, std::int64_t first,
+void widen_units(const FragmentProduct& args, std::int64_t tile, std::int64_t first,
                  std::int64_t count, const FragmentScratch<V>& to) {
   constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
                 kSums = V::template kSumsOfLine<kCodes>,
                 kPieces = ops::kFragmentColumns / kPieceColumns;
-  constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kNumbers / kAllSums<V, kCodes>;
+  constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kBlockNumbers / kAllSums<V, kCodes>;
   for (std::int64_t u = 0; u < count; ++u) {
     const std::uint8_t* unit = args.w + (tile * args.units + first + u) * args.form.bytes();
     read_scales(args, unit, to.scales + u * args.form.groups * ops::kFragmentRows);
     fetch_scales<V>(args, unit);
+    typename V::Number* const block =
+        to.numbers + u / V::kBlockUnits * FragmentScratch<V>::kBlockNumbers;
     for (int p = 0; p < kPieces; ++p)
       for (int line = 0; line < kLines; ++line) {
         const int group = p / kTogether * (kTwo ? 2 : 1);
@@ -202,20 +219,23 @@ void widen_block(const FragmentProduct& args, std::int64_t tile, std::int64_t fi
         for (int s = 0; s < kSums; ++s)
 #pragma GCC unroll 8
           for (int step = 0; step < kSteps; ++step)
-            V::store_w(to.numbers + (line * kSums + s) * kSumNumbers +
-                           ((u * kPieces + p) * kSteps + step) * V::kNumbersOfVector,
-                       w[step * kSums + s]);
+            V::store_w(
+                block + (line * kSums + s) * kSumNumbers +
+                    ((u % V::kBlockUnits * kPieces + p) * kSteps + step) * V::kNumbersOfVector,
+                w[step * kSums + s]);
       }
   }
 }
 
 // Adds the products of a block to totals of MR rows and V::kSums vectors of sums from `first` on.
+// is_first: these totals are zeros.
 template <class V, Codes kCodes, int kTogether, bool kTwo, int MR>
 void multiply_block(const typename V::Number* const* x, std::int64_t pieces, int first,
-                    const FragmentScratch<V>& from, float* totals) {
+                    const typename V::Number* numbers_of_block, const float* scales, bool is_first,
+                    float* totals) {
   constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
                 kSums = V::template kSumsOfLine<kCodes>, kAll = kAllSums<V, kCodes>, NR = V::kSums;
-  constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kNumbers / kAll;
+  constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kBlockNumbers / kAll;
   using F = typename V::F;
   const auto total_at = [&](int m, int n) __attribute__((always_inline)) {
     return totals + (m * kAll + first + n) * V::kLanes;
@@ -224,9 +244,8 @@ void multiply_block(const typename V::Number* const* x, std::int64_t pieces, int
 #pragma GCC unroll 4
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 4
-    for (int n = 0; n < NR; ++n) total[m][n] = V::load(total_at(m, n));
-  const typename V::Number* w = from.numbers + first * kSumNumbers;
-  const float* scales = from.scales;
+    for (int n = 0; n < NR; ++n) total[m][n] = is_first ? V::zero() : V::load(total_at(m, n));
+  const typename V::Number* w = numbers_of_block + first * kSumNumbers;
   for (std::int64_t p = 0; p < pieces; p += kTogether) {
     F sum[MR][NR];
 #pragma GCC unroll 4
@@ -272,36 +291,49 @@ void multiply_block(const typename V::Number* const* x, std::int64_t pieces, int
 template <class V, Codes kCodes, int kTogether, bool kTwo>
 void multiply_rows(const FragmentProduct& args, std::int64_t tile,
                    const FragmentScratch<V>& scratch) {
-  constexpr int kAll = kAllSums<V, kCodes>;
-  constexpr std::int64_t kRowFloats = kAll * V::kLanes;
-  std::fill_n(scratch.totals, args.num_rows * kRowFloats, 0.0f);
-  for (std::int64_t u = 0; u < args.units; u += V::kBlockUnits) {
-    const std::int64_t units = std::min<std::int64_t>(V::kBlockUnits, args.units - u),
-                       pieces = units * ops::kFragmentColumns / piece_columns(kCodes);
-    widen_block<V, kCodes, kTogether, kTwo>(args, tile, u, units, scratch);
-    for (std::int64_t m = 0; m < args.num_rows;) {
-      const auto rows = static_cast<int>(std::min<std::int64_t>(V::kRows, args.num_rows - m));
-      const typename V::Number* x[V::kRows];
-      for (int i = 0; i < rows; ++i) x[i] = row_of_x<V>(args, m + i) + u * ops::kFragmentColumns;
-      float* totals = scratch.totals + m * kRowFloats;
-      for (int n = 0; n < kAll; n += V::kSums) {
-        if (rows == 1) multiply_block<V, kCodes, kTogether, kTwo, 1>(x, pieces, n, scratch, totals);
-        if (rows == 2) multiply_block<V, kCodes, kTogether, kTwo, 2>(x, pieces, n, scratch, totals);
-        if constexpr (V::kRows == 3)
-          if (rows == 3)
-            multiply_block<V, kCodes, kTogether, kTwo, 3>(x, pieces, n, scratch, totals);
+  constexpr int kAll = kAllSums<V, kCodes>, kBlockUnits = V::kBlockUnits;
+  constexpr std::int64_t kRowFloats = kAll * V::kLanes, kChunkRows = FragmentScratch<V>::kChunkRows;
+  const bool keeps_all = args.units <= scratch.kept;
+  for (std::int64_t u = 0; u < args.units; u += scratch.kept) {
+    const std::int64_t units = std::min(scratch.kept, args.units - u);
+    widen_units<V, kCodes, kTogether, kTwo>(args, tile, u, units, scratch);
+    for (std::int64_t chunk = 0; chunk < args.num_rows; chunk += kChunkRows) {
+      const std::int64_t end = std::min(args.num_rows, chunk + kChunkRows);
+      float* const totals = scratch.totals + (keeps_all ? 0 : chunk * kRowFloats);
+      for (std::int64_t b = 0; b < units; b += kBlockUnits) {
+        const std::int64_t pieces = std::min<std::int64_t>(kBlockUnits, units - b) *
+                                    ops::kFragmentColumns / piece_columns(kCodes);
+        const typename V::Number* const numbers =
+            scratch.numbers + b / kBlockUnits * FragmentScratch<V>::kBlockNumbers;
+        const float* const scales = scratch.scales + b * args.form.groups * ops::kFragmentRows;
+        for (std::int64_t m = chunk; m < end;) {
+          const auto rows = static_cast<int>(std::min<std::int64_t>(V::kRows, end - m));
+          const typename V::Number* x[V::kRows];
+          for (int i = 0; i < rows; ++i)
+            x[i] = row_of_x<V>(args, m + i) + (u + b) * ops::kFragmentColumns;
+          const auto add = [&]<int MR>() {
+            for (int n = 0; n < kAll; n += V::kSums)
+              multiply_block<V, kCodes, kTogether, kTwo, MR>(
+                  x, pieces, n, numbers, scales, u + b == 0, totals + (m - chunk) * kRowFloats);
+          };
+          if (rows == 1) add.template operator()<1>();
+          if (rows == 2) add.template operator()<2>();
+          if constexpr (V::kRows == 3)
+            if (rows == 3) add.template operator()<3>();
+          m += rows;
+        }
       }
-      m += rows;
-    }
-  }
-  for (std::int64_t m = 0; m < args.num_rows; ++m) {
-    typename V::F total[kAll];
+      if (u + units < args.units) continue;
+      for (std::int64_t m = chunk; m < end; ++m) {
+        typename V::F total[kAll];
 #pragma GCC unroll 16
-    for (int i = 0; i < kAll; ++i)
-      total[i] = V::load(scratch.totals + m * kRowFloats + i * V::kLanes);
-    alignas(64) float sums[ops::kFragmentRows];
-    V::template reduce<kCodes>(total, sums);
-    put_row(args, tile, m, sums);
+        for (int i = 0; i < kAll; ++i)
+          total[i] = V::load(totals + (m - chunk) * kRowFloats + i * V::kLanes);
+        alignas(64) float sums[ops::kFragmentRows];
+        V::template reduce<kCodes>(total, sums);
+        put_row(args, tile, m, sums);
+      }
+    }
   }
 }
 
@@ -312,7 +344,8 @@ void multiply_tiles(const FragmentProduct& args, std::int64_t first, std::int64_
     if (args.num_rows == 1)
       multiply_row<V, kCodes, kTogether, kTwo>(args, tile);
     else
-      multiply_rows<V, kCodes, kTogether, kTwo>(args, tile, FragmentScratch<V>(scratch));
+      multiply_rows<V, kCodes, kTogether, kTwo>(args, tile,
+                                                FragmentScratch<V>(scratch, args.units));
 }
 
 template <class V, Codes kCodes>

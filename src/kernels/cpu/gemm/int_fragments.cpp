@@ -2,6 +2,7 @@
 // the order of the weight's bytes, and threads share its tiles.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 
 #include "kernels/cpu/common/rows.h"
@@ -60,9 +61,10 @@ FragmentColumns::FragmentColumns(const Weight& w, DType type)
                   .data()),
       order_(w.order.defined() ? w.order.ptr<std::int32_t>() : nullptr) {}
 
+// Columns from `first` on.
 template <class From, class To>
-void FragmentColumns::fill(const From* from, To* out) const {
-  for (std::int64_t first = 0; first < width_; first += piece_, out += piece_) {
+void FragmentColumns::fill(const From* from, std::int64_t first, To* out) const {
+  for (out += first; first < width_; first += piece_, out += piece_) {
     const std::int64_t count = std::clamp<std::int64_t>(columns_ - first, 0, piece_);
     if (count < piece_) std::fill_n(out, piece_, To{});
     for (std::int64_t i = 0; i < count; ++i)
@@ -70,13 +72,31 @@ void FragmentColumns::fill(const From* from, To* out) const {
   }
 }
 
+// Whole pieces of neighbouring columns: squares of four by four pairs are transposed.
+void FragmentColumns::fill_pairs(const BF16* from, BF16* out) const {
+  const int squares = piece_ == 64 ? 2 : 1;
+  const std::int64_t whole = columns_ / piece_ * piece_;
+  for (std::int64_t first = 0; first < whole; first += 32) {
+    const BF16* square = squares == 2 ? from + first / 64 * 64 + first % 64 / 4 : from + first;
+    std::uint32_t pairs[4][4];
+    for (int i = 0; i < 4; ++i) std::memcpy(pairs[i], square + i * 8 * squares, sizeof pairs[i]);
+    std::uint32_t turned[16];
+    for (int lane = 0; lane < 4; ++lane)
+      for (int i = 0; i < 4; ++i) turned[lane * 4 + i] = pairs[i][lane];
+    std::memcpy(out + first, turned, sizeof turned);
+  }
+  fill(from, whole, out);
+}
+
 void FragmentColumns::arrange(const Tensor& x, std::int64_t m, std::byte* out) const {
   if (x.dtype == DType::kF32)
-    fill(row<float>(x, m), reinterpret_cast<float*>(out));
+    fill(row<float>(x, m), 0, reinterpret_cast<float*>(out));
   else if (type_ == DType::kF32)
-    fill(row<BF16>(x, m), reinterpret_cast<float*>(out));
+    fill(row<BF16>(x, m), 0, reinterpret_cast<float*>(out));
+  else if (order_ == nullptr)
+    fill_pairs(row<BF16>(x, m), reinterpret_cast<BF16*>(out));
   else
-    fill(row<BF16>(x, m), reinterpret_cast<BF16*>(out));
+    fill(row<BF16>(x, m), 0, reinterpret_cast<BF16*>(out));
 }
 
 bool has_bf16_fragment_rows(CpuIsa isa) {
@@ -113,18 +133,18 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
       for (std::int64_t m = begin; m < end; ++m)
         columns.arrange(x, first + m, to + m * args.x_stride);
     });
-    parallel(ctx, ops::fragment_tiles(w.rows),
-             ops::kFragmentRows * args.num_rows * columns.width() / 8,
-             [&](std::int64_t begin, std::int64_t end) {
-               const CacheLines scratch =
-                   args.num_rows == 1 ? nullptr : take(kernel.scratch_bytes(args.num_rows));
-               kernel.multiply(args, begin, end, args.num_rows == 1 ? nullptr : scratch[0].bytes);
-               if (!bias.defined()) return;
-               const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
-               for (std::int64_t m = 0; m < args.num_rows; ++m)
-                 for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
-                   args.out[m * args.out_stride + n] += bias_at(bias, n);
-             });
+    parallel(
+        ctx, ops::fragment_tiles(w.rows), ops::kFragmentRows * args.num_rows * columns.width() / 8,
+        [&](std::int64_t begin, std::int64_t end) {
+          const CacheLines scratch =
+              args.num_rows == 1 ? nullptr : take(kernel.scratch_bytes(args.num_rows, args.units));
+          kernel.multiply(args, begin, end, args.num_rows == 1 ? nullptr : scratch[0].bytes);
+          if (!bias.defined()) return;
+          const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
+          for (std::int64_t m = 0; m < args.num_rows; ++m)
+            for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
+              args.out[m * args.out_stride + n] += bias_at(bias, n);
+        });
   }
 }
 
