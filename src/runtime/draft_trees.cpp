@@ -41,6 +41,8 @@ std::int32_t& page_of_branch(ItemBranches& branches, std::size_t num_groups, int
 void swap_with_branch(ItemBranches& branches, int branch, std::span<PageRows> groups) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int32_t first = groups[g].offsets[branches.item] + branches.first_page;
+    check(first + branches.num_pages <= groups[g].offsets[branches.item + 1],
+          "branches of item {} reach beyond its pages", branches.item);
     for (std::int32_t i = 0; i < branches.num_pages; ++i)
       std::swap(groups[g].pages[static_cast<std::size_t>(first + i)],
                 page_of_branch(branches, groups.size(), branch, g, i));
@@ -201,6 +203,8 @@ void DraftTrees::take_pages(const Batch& batch, const Entry& entry, std::span<Pa
   const std::int32_t end = branches.first_page + branches.num_pages;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::int32_t begin = *(groups[g].offsets.end() - 2);
+    check(begin + end <= groups[g].offsets.back(), "branches of item {} reach beyond its pages",
+          entry.item);
     for (std::int32_t at = entry.first_page; at < end; ++at)
       groups[g].pages[static_cast<std::size_t>(begin + at)] =
           page_of_branch(branches, groups.size(), entry.branch, g, at - branches.first_page);

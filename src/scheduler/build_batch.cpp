@@ -75,9 +75,11 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   } else if (options_.max_drafts > 0 && end < s.num_known()) {
     batch.items.back().next_token = s.tokens[end];
   }
+  // Branches may reach further: they had their pages before paths were left out.
+  const auto num_pages = static_cast<std::size_t>(std::max<std::int64_t>(
+      (draft_end(end) + kPageSize - 1) / kPageSize, s.branches.first_page + s.branches.num_pages));
   for (int g = 0; g < num_page_groups_; ++g) {
     const std::span<const std::int32_t> all = s.pages[g].pages();
-    const auto num_pages = static_cast<std::size_t>((draft_end(end) + kPageSize - 1) / kPageSize);
     const auto pages = all.first(std::min(all.size(), num_pages));
     batch.groups[g].pages.insert(batch.groups[g].pages.end(), pages.begin(), pages.end());
     batch.groups[g].offsets.push_back(static_cast<std::int32_t>(batch.groups[g].pages.size()));

@@ -241,7 +241,11 @@ class Device {
   static const ItemBranches* branches_of(const Batch& batch, std::size_t item) {
     const auto found = std::ranges::find_if(
         batch.branches, [&](const ItemBranches& one) { return std::cmp_equal(one.item, item); });
-    return found == batch.branches.end() ? nullptr : &*found;
+    if (found == batch.branches.end()) return nullptr;
+    for (const PageRows& rows : batch.groups)
+      check(found->first_page + found->num_pages <= rows.offsets[item + 1] - rows.offsets[item],
+            "branches of item {} reach beyond its pages", item);
+    return &*found;
   }
   std::int32_t page_of_branch(const Batch& batch, std::size_t g, int branch, int entry) const {
     const std::size_t place = (static_cast<std::size_t>(branch - 1) * batch.groups.size() + g) *
