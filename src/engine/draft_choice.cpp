@@ -5,8 +5,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "checkpoint/load_config.h"
 #include "engine/model_request.h"
+#include "engine/rank_choice.h"
+#include "engine/speculation_choice.h"
 
 namespace sluice {
 namespace {
@@ -86,16 +89,20 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
 
 }  // namespace
 
+std::string obtain_draft(const Options& options) {
+  const Result<SpeculationOptions> chosen = choose_speculation(options);
+  if (!chosen.ok() || chosen.value().draft_model.empty()) return "";
+  return obtain_model(draft_request(options, chosen.value().draft_model), hub_environment(options))
+      .directory;
+}
+
 NamedDraft find_draft(const Options& options, const SpeculationOptions& speculation,
                       const ModelConfig& target, const std::string& target_directory,
                       bool weights) {
-  Options of_draft = options;
-  of_draft.model = speculation.draft_model;
-  of_draft.revision.clear();
-  of_draft.load_format = "auto";
   NamedDraft out;
-  out.directory =
-      obtain_model(model_request(of_draft, weights), hub_environment(options)).directory;
+  out.directory = obtain_model(draft_request(options, speculation.draft_model, weights),
+                               hub_environment(options))
+                      .directory;
   std::error_code none;
   require(!fs::equivalent(out.directory, target_directory, none),
           "{}: {} is the target itself; give a smaller model", kOption, out.directory);
@@ -145,8 +152,11 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
     weights.check_storages();
     weights.check_finite();
   }
+  const std::string unshared = sharing_refusal(layers, plan.num_sharers());
+  if (!unshared.empty())
+    log_info("the draft is whole in each of {} ranks: {}", plan.num_sharers(), unshared);
   return std::make_shared<const DraftSource>(
-      DraftSource{std::move(draft.config), std::move(weights)});
+      DraftSource{std::move(draft.config), std::move(weights), !unshared.empty()});
 }
 
 }  // namespace sluice

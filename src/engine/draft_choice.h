@@ -17,9 +17,14 @@ struct NamedDraft {
 NamedDraft find_draft(const Options& options, const SpeculationOptions& speculation,
                       const ModelConfig& target, const std::string& target_directory, bool weights);
 
+// Where the draft model is that the options name, fetched where that is a repo id; empty: they name
+// none. Errors of obtain_model().
+std::string obtain_draft(const Options& options);
+
 // `target_directory` has the target's files, `plan` names the draft. Null where the method has no
 // draft model. Error{kBadInput}: the directory is the target's, holds no such draft, or the draft
-// has another vocabulary, width or tokenizer than the target.
+// has another vocabulary, width or tokenizer than the target. With several ranks, the directory of
+// `plan` is that of obtain_draft().
 std::shared_ptr<const DraftSource> read_draft(const Options& options, const ServingPlan& plan,
                                               const ModelConfig& target,
                                               const std::string& target_directory);

@@ -21,6 +21,12 @@ ModelRequest model_request(const Options& options, bool weights) {
   return request_for(options, options.model, options.revision, weights);
 }
 
+ModelRequest draft_request(const Options& options, const std::string& draft, bool weights) {
+  ModelRequest request = request_for(options, draft, "", weights);
+  if (options.load_format != "dummy") request.load_format = "auto";
+  return request;
+}
+
 ModelRequest tokenizer_request(const Options& options) {
   if (has_own_tokenizer(options)) return model_request(options, false);
   const std::string& model = options.tokenizer.empty() ? options.model : options.tokenizer;

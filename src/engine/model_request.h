@@ -9,6 +9,9 @@ namespace sluice {
 
 // --model at --revision. `weights` false: the configuration and the tokenizer will do.
 ModelRequest model_request(const Options& options, bool weights = true);
+// The draft model at a directory or repo id. Its format is its own; weights that are made up are so
+// in both.
+ModelRequest draft_request(const Options& options, const std::string& draft, bool weights = true);
 // The other tokenizer that the options name, or the model's in another revision; without weights.
 ModelRequest tokenizer_request(const Options& options);
 

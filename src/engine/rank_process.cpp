@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "checkpoint/files_digest.h"
+#include "engine/draft_choice.h"
 #include "engine/model_choice.h"
 #include "runtime/agreement.h"
 
@@ -19,17 +20,19 @@ namespace {
 // What a rank is told first.
 struct Hello {
   int rank = 0;
-  std::string directory;
+  ModelDirectories directories;
   Options options;
 };
 
 // Options as names and texts, as a command line has them. What the engine's process does alone
 // stays there: secrets, traces, logs of its progress.
-void write_hello(const Options& options, const std::string& directory, int rank, ByteWriter& out) {
+void write_hello(const Options& options, const ModelDirectories& directories, int rank,
+                 ByteWriter& out) {
   out.text(kVersion);
   out.value(std::int32_t{rank});
   out.value(std::int32_t{options.steps_in_flight});
-  out.text(directory);
+  out.text(directories.model);
+  out.text(directories.draft);
   const std::vector<GivenOption> given = given_options(options);
   out.value(std::uint64_t{given.size()});
   for (const GivenOption& one : given) {
@@ -48,7 +51,8 @@ Hello read_hello(const Message& message) {
   Hello hello;
   hello.rank = in.value<std::int32_t>();
   const auto steps_in_flight = in.value<std::int32_t>();
-  hello.directory = in.text();
+  hello.directories.model = in.text();
+  hello.directories.draft = in.text();
   set_log_level(LogLevel::kError);  // the engine has said all that there is to say about options
   for (std::size_t left = in.count(2 * sizeof(std::uint64_t)); left > 0; --left) {
     const std::string name = in.text();
@@ -92,13 +96,17 @@ int spin_us(const ServingPlan& plan, const Machine& machine) {
 
 void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket) {
   const Options& options = hello.options;
+  const std::string& directory = hello.directories.model;
   set_log_level(std::max(options.log_level, LogLevel::kWarning));
   const Machine machine = read_machine(serving_device(options, hello.rank), hello.rank);
-  const ModelConfig config = read_model_config(options, hello.directory);
+  const ModelConfig config = read_model_config(options, directory);
   ServingPlan plan = resolve_or_throw(options, config, machine);
-  const WeightSource source = open_weights(plan, config, hello.directory);
+  plan.speculation.draft_model = hello.directories.draft;
+  const WeightSource source = open_weights(plan, config, directory);
+  plan.runner.draft = read_draft(options, plan, config, directory);
+  limit_drafts(plan);
   RankCommunicators communicators(region, hello.rank, machine, plan);
-  require_same_model(communicators.all_ranks(), config, source, plan, hello.directory);
+  require_same_model(communicators.all_ranks(), config, source, plan, directory);
   if (plan.outlives_ranks) communicators.share_experts(kRankExpertsFd);
   plan.runner.model.shared_experts = communicators.shared_experts();
   const RunnerOptions& wanted = plan.runner;
@@ -123,7 +131,8 @@ void serve_steps(const Hello& hello, SharedRegion& region, MessageSocket& socket
 
 }  // namespace
 
-std::unique_ptr<RankProcesses> start_own_ranks(const Options& options, const std::string& directory,
+std::unique_ptr<RankProcesses> start_own_ranks(const Options& options,
+                                               const ModelDirectories& directories,
                                                RankEntry entry) {
   if (!entry) entry = run_program({"/proc/self/exe", std::string(kRankVerb)});
   const NodeLayout layout = layout_of(options);
@@ -132,7 +141,7 @@ std::unique_ptr<RankProcesses> start_own_ranks(const Options& options, const std
       std::make_unique<RankProcesses>(layout.num_ranks, first, count, std::move(entry));
   for (int rank = std::max(1, first); rank < first + count; ++rank) {
     ByteWriter hello;
-    write_hello(options, directory, rank, hello);
+    write_hello(options, directories, rank, hello);
     // Where a rank has ended, what looks after it says so.
     (void)processes->socket(rank).send(static_cast<std::uint32_t>(RankMessage::kHello),
                                        hello.bytes());
@@ -140,12 +149,13 @@ std::unique_ptr<RankProcesses> start_own_ranks(const Options& options, const std
   return processes;
 }
 
-std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
-                                         RankEntry entry, std::unique_ptr<NodeLobby> lobby) {
+std::unique_ptr<RemoteRanks> start_ranks(const Options& options,
+                                         const ModelDirectories& directories, RankEntry entry,
+                                         std::unique_ptr<NodeLobby> lobby) {
   std::vector<JoinedNode> nodes;
   if (lobby) nodes = lobby->wait();
-  auto ranks = std::make_unique<RemoteRanks>(start_own_ranks(options, directory, std::move(entry)),
-                                             options.tp_size, options.dp_size);
+  auto ranks = std::make_unique<RemoteRanks>(
+      start_own_ranks(options, directories, std::move(entry)), options.tp_size, options.dp_size);
   if (lobby)
     ranks->span_hosts(
         std::make_unique<HostBridge>(ranks->processes(), layout_of(options), 0, std::move(nodes)));
@@ -327,9 +337,18 @@ void require_same_model(Communicator& communicator, const ModelConfig& config,
                            config.num_heads, config.num_kv_heads, config.intermediate_size})
     hash = hash_combine(hash, static_cast<std::uint64_t>(number));
   require_agreement(communicator, "configuration", hash, of_node);
-  hash = source.total_bytes();
-  for (const std::string& name : source.names()) hash = hash_bytes(name, hash);
-  require_agreement(communicator, "checkpoint", hash, of_node);
+  const auto hash_of = [](const WeightSource& weights) {
+    std::uint64_t names = weights.total_bytes();
+    for (const std::string& name : weights.names()) names = hash_bytes(name, names);
+    return names;
+  };
+  require_agreement(communicator, "checkpoint", hash_of(source), of_node);
+  if (const DraftSource* draft = plan.runner.draft.get()) {
+    require_agreement(communicator, "draft's checkpoint", hash_of(draft->weights), of_node);
+    if (plan.num_nodes > 1 && !plan.loading.dummy)
+      require_agreement(communicator, "draft's files",
+                        digest_of_files(plan.speculation.draft_model, LoadFormat::kAuto), of_node);
+  }
   if (plan.num_nodes > 1 && !plan.loading.dummy)
     require_agreement(communicator, "model files", digest_of_files(directory, plan.loading.format),
                       of_node);

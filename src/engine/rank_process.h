@@ -5,7 +5,7 @@
 //
 //   int main() { return run_rank(); }                                        // `sluice rank`
 //
-// A rank gets the options and the directory of the model as its first message, makes the same plan
+// A rank gets the options and the directories of models as its first message, makes the same plan
 // from them, and loads its share of the weights. Then it runs the steps that come
 // (runtime/remote_ranks.h) until the engine ends.
 //
@@ -40,14 +40,21 @@ namespace sluice {
 // The verb of the program that run_rank() serves; no user gives it.
 inline constexpr std::string_view kRankVerb = "rank";
 
-// Starts all ranks of `options` but the first with the model in `directory`, by `entry` or as this
-// program. Those of other nodes have joined the lobby, or are waited for; null: there are none.
-// Error{kNoResources}; as NodeLobby::wait().
-std::unique_ptr<RemoteRanks> start_ranks(const Options& options, const std::string& directory,
-                                         RankEntry entry = {},
+// Where the model is, and its draft; empty: it has none.
+struct ModelDirectories {
+  std::string model;
+  std::string draft = {};
+};
+
+// Starts all ranks of `options` but the first with the model in `directories`, by `entry` or as
+// this program. Those of other nodes have joined the lobby, or are waited for; null: there are
+// none. Error{kNoResources}; as NodeLobby::wait().
+std::unique_ptr<RemoteRanks> start_ranks(const Options& options,
+                                         const ModelDirectories& directories, RankEntry entry = {},
                                          std::unique_ptr<NodeLobby> lobby = nullptr);
 // The ranks of this node alone, without the first.
-std::unique_ptr<RankProcesses> start_own_ranks(const Options& options, const std::string& directory,
+std::unique_ptr<RankProcesses> start_own_ranks(const Options& options,
+                                               const ModelDirectories& directories,
                                                RankEntry entry = {});
 
 // Where node 0 meets the others; null: there are none. Error{kBadInput}: an option or the key file

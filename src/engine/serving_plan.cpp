@@ -5,7 +5,6 @@
 
 #include "config/quantization_names.h"
 #include "engine/speculation_choice.h"
-#include "models/state_draft.h"
 #include "runtime/expert_location.h"
 
 namespace sluice {
@@ -159,12 +158,9 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
     const std::string refusal = draft_layer_refusal(config);
     checks.require(refusal.empty(), option, "{} is refused: {}", name, refusal);
   }
-  const bool is_beside =
-      draft_method_row(out.method).has_model ||
-      (out.method == DraftMethod::kNextn && has_state_draft(config.architecture));
-  checks.require(options.tp_size == 1 || (on_cpu && !is_beside), option,
-                 "{} and --tp-size {} exclude each other here: several ranks draft with grammars, "
-                 "NGRAM, SUFFIX and NEXTN, on a CPU; leave one out",
+  checks.require(options.tp_size == 1 || on_cpu, option,
+                 "{} and --tp-size {} exclude each other here: several ranks draft on CPUs; leave "
+                 "one out",
                  name, options.tp_size);
   checks.require(options.pp_size == 1 || (on_cpu && out.reads_text()), option,
                  "{} and --pp-size {} exclude each other here: stages draft with grammars, NGRAM "

@@ -174,7 +174,9 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   parts->plan = resolve_or_throw(options, parts->config, machine);
   std::unique_ptr<RemoteRanks> others;
   std::unique_ptr<RankCommunicators> communicators;  // over the region of `others`
-  if (parts->plan.num_ranks > 1 && !lobby) others = start_ranks(options, model.directory);
+  if (parts->plan.num_ranks > 1) parts->plan.speculation.draft_model = obtain_draft(options);
+  const ModelDirectories directories{model.directory, parts->plan.speculation.draft_model};
+  if (parts->plan.num_ranks > 1 && !lobby) others = start_ranks(options, directories);
   WeightSource source = open_weights(parts->plan, parts->config, model.directory);
   parts->plan.runner.draft = read_draft(options, parts->plan, parts->config, model.directory);
   limit_drafts(parts->plan);
@@ -186,7 +188,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   const RunnerOptions& wanted = parts->plan.runner;
   if (lobby) {
     start = Clock::now();
-    others = start_ranks(options, model.directory, {}, std::move(lobby));
+    others = start_ranks(options, directories, {}, std::move(lobby));
     report("meet nodes", since(start), fmt::format("{} nodes", parts->plan.num_nodes));
   }
   if (others) {

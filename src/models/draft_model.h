@@ -53,6 +53,13 @@ class DraftModel {
   virtual std::span<const std::int32_t> target_tokens() const { return {}; }
 };
 
+// Of a draft that every rank has whole: nothing is exchanged.
+inline Context without_ranks(Context ctx) {
+  ctx.communicator = nullptr;
+  ctx.rank = 0;
+  return ctx;
+}
+
 // A draft with weights of its own. It attends by a back end of its own, in page groups of its own.
 class SeparateDraft : public DraftModel {
  public:

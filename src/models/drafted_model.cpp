@@ -14,8 +14,9 @@ namespace {
 class StandaloneDraft final : public SeparateDraft {
  public:
   StandaloneDraft(std::unique_ptr<Model> model, const ModelConfig& config,
-                  const ModelOptions& options, int first_layer)
+                  const ModelOptions& options, int first_layer, bool is_whole)
       : model_(std::move(model)),
+        is_whole_(is_whole),
         num_layers_(config.num_layers),
         first_layer_(first_layer),
         hidden_size_(config.hidden_size),
@@ -42,11 +43,13 @@ class StandaloneDraft final : public SeparateDraft {
     if (model_->topk_width() > 0)
       io.topk_indices = ctx.arena->take(DType::kI32, {fb.num_tokens, model_->topk_width()});
     io.logits = draft.logits;
-    model_->forward(ctx, fb, attention, io);
+    Context own = is_whole_ ? without_ranks(ctx) : ctx;
+    model_->forward(own, fb, attention, io);
   }
 
  private:
   const std::unique_ptr<Model> model_;
+  const bool is_whole_;
   const int num_layers_, first_layer_;
   const std::int64_t hidden_size_;
   const DraftShape shape_;
@@ -56,7 +59,9 @@ class StandaloneDraft final : public SeparateDraft {
 class DraftedModel final : public Model {
  public:
   DraftedModel(std::unique_ptr<Model> target, std::unique_ptr<SeparateDraft> draft)
-      : target_(std::move(target)), draft_(std::move(draft)) {}
+      : target_(std::move(target)), draft_(std::move(draft)) {
+    expert_layers = std::move(target_->expert_layers);
+  }
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
                StageIO& io) override {
@@ -96,25 +101,29 @@ std::vector<PageGroupSpec> draft_page_groups(std::vector<PageGroupSpec> groups, 
 std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
                                  const ModelConfig& target_config, const DraftSource& draft,
                                  const ModelOptions& options) {
-  const int first_layer = target_config.num_layers;
   std::unique_ptr<SeparateDraft> loaded;
+  // Experts of the draft have no places of their own, and its feed-forward layers no other ranks.
+  const ModelOptions of_draft{.numerics = options.numerics,
+                              .mla_expandable = options.mla_expandable,
+                              .context_length = options.context_length,
+                              .rope_by_length = options.rope_by_length,
+                              .index_hadamard = options.index_hadamard};
+  Context own = draft.is_whole ? without_ranks(ctx) : ctx;
   require(draft.config.model || target->ends() != nullptr,
           "{} keeps no states for a head that drafts", target_config.architecture);
   if (draft.config.eagle3) {
-    loaded = load_eagle3(ctx, *draft.config.eagle3, target_config, *target->ends(), draft.weights,
-                         options);
+    loaded = load_eagle3(own, *draft.config.eagle3, target_config, *target->ends(), draft.weights,
+                         of_draft);
   } else if (draft.config.eagle) {
-    loaded = load_eagle(ctx, *draft.config.eagle, target_config, *target->ends(), draft.weights,
-                        options);
+    loaded = load_eagle(own, *draft.config.eagle, target_config, *target->ends(), draft.weights,
+                        of_draft);
   } else if (draft.config.dflash) {
-    loaded = load_dflash(ctx, *draft.config.dflash, target_config, *target->ends(), draft.weights,
-                         options);
+    loaded = load_dflash(own, *draft.config.dflash, target_config, *target->ends(), draft.weights,
+                         of_draft);
   } else {
-    ModelOptions of_draft = options;
-    of_draft.draft_layer = false;
     loaded = std::make_unique<StandaloneDraft>(
-        load_model(ctx, *draft.config.model, draft.weights, of_draft), *draft.config.model,
-        of_draft, first_layer);
+        load_model(own, *draft.config.model, draft.weights, of_draft), *draft.config.model,
+        of_draft, target_config.num_layers, draft.is_whole);
   }
   return std::make_unique<DraftedModel>(std::move(target), std::move(loaded));
 }

@@ -26,6 +26,9 @@ struct DraftConfig {
 struct DraftSource {
   DraftConfig config;
   WeightSource weights;
+  // Each rank has the draft's layers, where ranks cannot share them. They share the target's ends
+  // all the same.
+  bool is_whole = false;
 };
 
 // `options`: the target's. Error{kBadInput}: the draft's checkpoint lacks a tensor, or its model

@@ -17,7 +17,9 @@ class Eagle3 final : public LayeredDraft {
  public:
   Eagle3(WeightLoader& loader, const Eagle3Config& config, const ModelConfig& target_config,
          const EmbeddingAndHead& target, const ModelOptions& options)
-      : LayeredDraft(loader, config.layers, target_config, options), config_(config) {
+      : LayeredDraft(loader, config.layers, target_config, options),
+        config_(config),
+        target_(target) {
     const Weights root = loader.root();
     const std::int64_t hidden = hidden_size();
     const auto num_states = static_cast<std::int64_t>(config.target_layers.size());
@@ -44,13 +46,13 @@ class Eagle3 final : public LayeredDraft {
       layers_.push_back(load_layer(layer, i, i == 0 ? 2 * hidden : 0));
     }
     (config.norm_output ? states_norm_ : head_norm_) = norm(root, "norm", hidden);
-    load_ends(root, target_config, target);
+    load_ends(root, target_config);
     load_target_tokens(root, target_config.vocab_size);
     finish(loader,
            {.target_width = num_states > 0 ? num_states * state : state,
             .target_layers = config.target_layers,
             .hidden_size = hidden,
-            .vocab_size = head_->rows()},
+            .vocab_size = num_tokens_},
            options);
   }
 
@@ -75,7 +77,10 @@ class Eagle3 final : public LayeredDraft {
       project(ctx, io.target, state);
     else
       ops::convert(ctx, io.states, state);
-    ops::embedding(ctx, fb.input_ids, *embedding_, half);
+    if (own_embedding_.data.defined())
+      ops::embedding(ctx, fb.input_ids, own_embedding_, half);
+    else
+      target_.look_up(ctx, fb.input_ids, half);
     layers_[0].input_norm.forward(ctx, half, half);
     ops::convert(ctx, half, rows.both.slice(1, 0, hidden_size()));
     hidden_norm_.forward(ctx, state, half);
@@ -86,7 +91,7 @@ class Eagle3 final : public LayeredDraft {
 
   void score(Context& ctx, const Tensor& states, const Tensor& logits) const override {
     if (head_norm_.defined()) head_norm_.forward(ctx, states, states);
-    head_->forward(ctx, states, logits);
+    (own_.head.defined() ? own_ : target_).score(ctx, states, logits);
   }
 
   // The states of the target as one of the head's.
@@ -111,8 +116,7 @@ class Eagle3 final : public LayeredDraft {
     projection_.forward(ctx, normed, out);
   }
 
-  void load_ends(const Weights& root, const ModelConfig& target_config,
-                 const EmbeddingAndHead& target) {
+  void load_ends(const Weights& root, const ModelConfig& target_config) {
     const std::int64_t hidden = hidden_size();
     const auto shares = [&](std::string_view what) {
       require(hidden == target_config.hidden_size,
@@ -120,24 +124,23 @@ class Eagle3 final : public LayeredDraft {
               "instead of {}",
               what, target_config.hidden_size, hidden);
     };
-    own_embedding_ = load_embedding(root, target);
-    const bool has_own = own_embedding_.data.defined();
-    if (!has_own) shares("embed_tokens.weight");
-    embedding_ = has_own ? &own_embedding_ : &target.embedding;
+    own_embedding_ = load_embedding(root, target_);
+    if (!own_embedding_.data.defined()) shares("embed_tokens.weight");
+    num_tokens_ = target_config.vocab_size;
     if (root.has("lm_head.weight", config_.draft_vocab_size > 0)) {
-      const int rows =
-          config_.draft_vocab_size > 0 ? config_.draft_vocab_size : target_config.vocab_size;
-      own_head_ = Linear::load(root, {{"lm_head", rows}}, hidden, Shard::kReplicated, false, false);
-      head_ = &own_head_;
+      if (config_.draft_vocab_size > 0) num_tokens_ = config_.draft_vocab_size;
+      own_.shares_head = root.tp_size() > 1 && num_tokens_ % root.tp_size() == 0;
+      own_.head =
+          Linear::load(root, {{"lm_head", num_tokens_}}, hidden,
+                       own_.shares_head ? Shard::kColumn : Shard::kReplicated, false, false);
     } else {
       shares("lm_head.weight");
-      head_ = &target.head;
     }
   }
 
   // d2t[i]: how far the target's token lies behind token i of the head.
   void load_target_tokens(const Weights& root, int vocab_size) {
-    const auto rows = static_cast<std::size_t>(head_->rows());
+    const auto rows = static_cast<std::size_t>(num_tokens_);
     const bool has_map = root.has("d2t", false);
     require(has_map || std::cmp_equal(rows, vocab_size) || !root.has("lm_head.weight", false),
             "the head has {} tokens and its target {}, and the checkpoint lacks d2t, which says "
@@ -153,15 +156,15 @@ class Eagle3 final : public LayeredDraft {
   }
 
   const Eagle3Config config_;
+  const EmbeddingAndHead& target_;
   Linear projection_;              // fc; undefined: the target's state is the head's
   Norm all_states_norm_;           // norm_before_fc
   std::vector<Norm> state_norms_;  // fc_norm
   Norm hidden_norm_;
   Norm head_norm_;  // of the states that the head reads, where they leave the draft without it
-  ops::Weight own_embedding_;
-  const ops::Weight* embedding_ = nullptr;
-  Linear own_head_;
-  const Linear* head_ = nullptr;
+  ops::Weight own_embedding_;    // undefined: the target's
+  EmbeddingAndHead own_;         // the head alone; undefined: the target's
+  std::int64_t num_tokens_ = 0;  // of the head
   std::vector<std::int64_t> offsets_;
   std::vector<std::int32_t> target_tokens_;
 };

@@ -27,6 +27,7 @@ LayeredDraft::LayeredDraft(WeightLoader& loader, const ModelConfig& layers,
       spec_(spec_of(layers)),
       rotary_(layers.rope, layers.max_position_embeddings),
       first_layer_(target_config.num_layers),
+      num_ranks_(loader.root().tp_size()),
       kv_dtype_(loader.root().numerics().kv()),
       target_vocab_size_(target_config.vocab_size),
       expandable_(options.mla_expandable) {
@@ -84,7 +85,8 @@ void LayeredDraft::finish(WeightLoader& loader, DraftShape shape, const ModelOpt
 }
 
 std::vector<PageGroupSpec> LayeredDraft::kv_groups() const {
-  if (!config_.mla) return draft_page_groups(gqa_page_groups(config_, 1, kv_dtype_), first_layer_);
+  if (!config_.mla)
+    return draft_page_groups(gqa_page_groups(config_, num_ranks_, kv_dtype_), first_layer_);
   PlaneSpec latent =
       latent_plane(kv_dtype_, config_.mla->kv_lora_rank, config_.mla->qk_rope_head_dim);
   for (int i = 0; i < config_.num_layers; ++i) latent.layers.push_back(i);
@@ -101,7 +103,8 @@ void LayeredDraft::store_keys(Context& ctx, const ForwardBatch& fb, AttentionBac
   ForwardBatch keys = fb;
   keys.query_rows.rows = fb.row_seq.rows(0, 0);
   ops::Residual none;
-  for (const Layer& layer : layers_) layer.attend(ctx, keys, backend, cos_sin, rows, none);
+  Context own = of_layers(ctx);
+  for (const Layer& layer : layers_) layer.attend(own, keys, backend, cos_sin, rows, none);
 }
 
 void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
@@ -122,11 +125,12 @@ void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend&
     seen.positions = io.last_seen;
     seen.has_draft_rows = true;
   }
+  Context own = of_layers(ctx);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    layer.attend(ctx, seen, backend, cos_sin, i == 0 ? first : layer.input_norm.of(ctx, stream),
+    layer.attend(own, seen, backend, cos_sin, i == 0 ? first : layer.input_norm.of(own, stream),
                  stream);
-    layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+    layer.feed_forward.forward(own, layer.post_attention_norm.of(own, stream), stream);
   }
   ops::add_branch(ctx, stream);
   if (states_norm_.defined())

@@ -56,6 +56,9 @@ class LayeredDraft : public SeparateDraft {
   // hidden_size. Error{kBadInput}: a tensor lacks or has another shape.
   Layer load_layer(const Weights& weights, int index, std::int64_t input_size = 0,
                    bool has_input_norm = true) const;
+  // With the ranks that share the layers. Where each has them whole (DraftSource::is_whole), there
+  // are none.
+  Context of_layers(const Context& ctx) const { return num_ranks_ > 1 ? ctx : without_ranks(ctx); }
   // The draft's own embedding; undefined: its checkpoint has none and takes the target's.
   // Error{kBadInput}: then the target's embeddings are scaled or have positions.
   ops::Weight load_embedding(const Weights& root, const EmbeddingAndHead& target) const;
@@ -80,6 +83,7 @@ class LayeredDraft : public SeparateDraft {
   const DecoderSpec spec_;
   Rotary rotary_;
   const int first_layer_;
+  const int num_ranks_;  // that share the layers
   const DType kv_dtype_;
   const int target_vocab_size_;
   const bool expandable_;  // latent attention: MlaOptions

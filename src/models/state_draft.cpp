@@ -192,6 +192,7 @@ std::unique_ptr<SeparateDraft> load_state_draft(Context& ctx, const ModelConfig&
   one.num_layers = 1;
   one.layers = {state_draft_layer(config)};
   WeightLoader loader(source, options.numerics, config.dtype, ctx);
+  loader.share_experts(options.ep_size);
   require(!loader.root().has("mtp.embed_tokens.weight", false),
           "the draft layer has an embedding of its own (mtp.embed_tokens), which is not computed; "
           "serve the model without NEXTN");

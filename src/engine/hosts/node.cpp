@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "distributed/hosts/launcher_place.h"
+#include "engine/draft_choice.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
 #include "engine/rank_process.h"
@@ -95,10 +96,11 @@ int run_node(const Options& options) {
       join(address, NodeKey::read(options.dist_key_file), launch_of(options),
            std::chrono::duration<double>(options.dist_timeout_s));
   log_info("joined node 0 ({})", node_0->peer());
-  std::string directory;
+  ModelDirectories directories;
   try {
-    directory = obtain_model(model_request(options), hub_environment(options)).directory;
-    (void)read_model_config(options, directory);
+    directories.model = obtain_model(model_request(options), hub_environment(options)).directory;
+    (void)read_model_config(options, directories.model);
+    directories.draft = obtain_draft(options);
   } catch (const Error& error) {
     say_failure(*node_0, error);
     throw;
@@ -107,7 +109,7 @@ int run_node(const Options& options) {
   await_start(*node_0);
 
   const EndSignals signals;
-  const std::unique_ptr<RankProcesses> processes = start_own_ranks(options, directory);
+  const std::unique_ptr<RankProcesses> processes = start_own_ranks(options, directories);
   std::vector<JoinedNode> peers;
   peers.push_back({.node = 0, .socket = std::move(node_0)});
   HostBridge bridge(*processes, layout, node, std::move(peers));

@@ -61,7 +61,7 @@ class World {
     if (options.enable_eplb) options.eplb_rebalance_num_iterations = wanted.rebalance_after;
     const Machine machine = read_machine(Device{});
     const ServingPlan plan = resolve_or_throw(options, config_, machine);
-    auto others = start_ranks(options, options.model, run_rank);
+    auto others = start_ranks(options, {options.model}, run_rank);
     processes_ = &others->processes();
     shared_ = std::make_unique<RankCommunicators>(others->region(), 0, machine, plan);
     const WeightSource source = open_weights(plan, config_, options.model);

@@ -44,7 +44,8 @@ inline std::string text_of(const fs::path& file) {
 }
 
 inline std::shared_ptr<const DraftSource> draft_in(const fs::path& directory,
-                                                   const ModelConfig& target) {
+                                                   const ModelConfig& target,
+                                                   bool is_whole = false) {
   DraftConfig config;
   const std::string text = text_of(directory / "config.json");
   if (is_dflash_config(text))
@@ -56,7 +57,7 @@ inline std::shared_ptr<const DraftSource> draft_in(const fs::path& directory,
   else
     config.model = load_model_config(directory);
   return std::make_shared<const DraftSource>(
-      DraftSource{std::move(config), WeightSource::checkpoint(directory)});
+      DraftSource{std::move(config), WeightSource::checkpoint(directory), is_whole});
 }
 
 // Of trees; with topk 1 drafts are chains.
@@ -64,12 +65,18 @@ struct TreeSize {
   int topk = 1, steps = 0, max_drafts = kMaxDrafts;
 };
 
+// One of the ranks that share the target, and the draft unless each has it whole.
+struct RankOfDraft {
+  Communicator* communicator = nullptr;
+  bool has_whole_draft = false;
+};
+
 // One sequence on a runner of its own.
 class Sequence {
  public:
   // The model's own layer drafts, or the model in `draft`. `as_rows`: as a GPU computes drafts.
   explicit Sequence(const fs::path& model, const fs::path& draft = {}, bool as_rows = false,
-                    const TreeSize& tree = {})
+                    const TreeSize& tree = {}, const RankOfDraft& own = {})
       : config_(load_model_config(model)), tree_(tree) {
     set_log_level(LogLevel::kWarning);
     RunnerOptions options;
@@ -89,11 +96,12 @@ class Sequence {
       options.draft_topk = tree.topk;
       options.draft_steps = tree.steps;
     }
-    if (!draft.empty()) options.draft = draft_in(draft, config_);
+    if (!draft.empty()) options.draft = draft_in(draft, config_, own.has_whole_draft);
     const StartupReport quiet = [](const std::string&, double, const std::string&) {};
-    auto rank = std::make_unique<Rank>(options.placement, false, nullptr);
+    auto rank = std::make_unique<Rank>(options.placement, false, own.communicator);
     std::unique_ptr<Model> weights =
         load_rank_model(*rank, options, config_, WeightSource::checkpoint(model), quiet);
+    weight_bytes = weights->weight_bytes();
     runner_ =
         std::make_unique<ModelRunner>(options, config_, std::move(rank), std::move(weights), quiet);
   }
@@ -153,6 +161,7 @@ class Sequence {
     return run_tree(drafts, draft_parents, &targets).prompt_logprobs;
   }
   const Tokens& known() const { return known_; }
+  std::int64_t weight_bytes = 0;  // of the target and its draft
 
  private:
   void take(const BatchResult& result) {
