@@ -166,11 +166,6 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
                  "{} and --pp-size {} exclude each other here: stages draft with grammars, NGRAM "
                  "and SUFFIX, on a CPU; leave one out",
                  name, options.pp_size);
-  checks.require(
-      options.dp_size == 1 || out.reads_text(), option,
-      "{} and --dp-size {} exclude each other here: groups of ranks draft with grammars, "
-      "NGRAM and SUFFIX; leave one out",
-      name, options.dp_size);
   const std::string no_trees = out.has_trees() ? tree_refusal(config.recurrent.has_value()) : "";
   checks.require(no_trees.empty(), "speculative-eagle-topk",
                  "--speculative-eagle-topk is {}, and {}", out.topk, no_trees);

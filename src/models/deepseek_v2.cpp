@@ -68,7 +68,9 @@ class DeepseekV2 final : public Model, private DraftModel {
         layer.leave_out();
     }
     if (options.draft_layer) {
-      const Weights layer = layers.sub("layers", config.num_layers);
+      const Weights of_all = layers.sub("layers", config.num_layers);
+      // Groups of data-parallel attention draft for themselves.
+      const Weights layer = options.feed_forward_ranks ? of_all.within_group() : of_all;
       const std::int64_t hidden = config.hidden_size;
       require(layer.has("eh_proj.weight", true),
               "the checkpoint lacks its draft layer ({}); serve it without --speculative-algorithm",

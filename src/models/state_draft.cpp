@@ -89,7 +89,7 @@ class StateDraft final : public LayeredDraft {
       : LayeredDraft(loader, config, target_config, options),
         target_(target),
         state_first_(names.state_first) {
-    const Weights root = loader.root();
+    const Weights root = loader.root().within_group();
     const std::int64_t hidden = config.hidden_size;
     const auto path = [&](std::string_view name, int n) {
       return fmt::format(fmt::runtime(name), n);

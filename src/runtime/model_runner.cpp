@@ -276,8 +276,9 @@ std::int64_t ModelRunner::measure_activations() {
   return arena.peak_bytes();
 }
 
-void ModelRunner::measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
+void ModelRunner::measure_draft(Context& ctx, ForwardBatch fb, const KVPool& pool,
                                 AttentionBackend& of_model) {
+  fb.dp = nullptr;  // groups draft for themselves
   std::unique_ptr<AttentionBackend> own;
   if (const SeparateDraft* draft = model_->separate_draft()) {
     own = make_attention_backend(draft_attention_options(), draft->attention_shape(), pool);

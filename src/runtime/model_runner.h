@@ -120,8 +120,7 @@ class ModelRunner {
   AttentionOptions draft_attention_options() const;
   void keep_states(const Tensor& states, StageIO& io) const;
   // One run of the draft in measure_activations(). `of_model`: for a draft without a back end.
-  void measure_draft(Context& ctx, const ForwardBatch& fb, const KVPool& pool,
-                     AttentionBackend& of_model);
+  void measure_draft(Context& ctx, ForwardBatch fb, const KVPool& pool, AttentionBackend& of_model);
   void copy_pages(const Batch& batch);
   // How many rows each group has in the step.
   void set_rows_of_groups(const Batch& batch, std::span<const Batch> groups);

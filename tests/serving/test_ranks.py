@@ -346,8 +346,6 @@ def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     (TINY, ("--tp-size", "2", "--dp-size", "2"), "with --enable-dp-attention"),
     (TINY, ("--enable-dp-attention",), "add --dp-size"),
     (TINY, (*GROUPS,), "--tp-size 2 would do"),
-    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN"), "groups of ranks draft with grammars, NGRAM and SUFFIX"),
-    (TINY, (*RANKS, *GROUPS, "--speculative-algorithm", "NEXTN", *TREES), "groups of ranks draft with grammars, NGRAM and SUFFIX"),
     (TINY, (*RANKS, *GROUPS, *STAGES), "exclude each other"),
 ])
 def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):

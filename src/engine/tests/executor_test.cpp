@@ -10,10 +10,12 @@
 #include <deque>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 #include "base/log.h"
 #include "checkpoint/load_config.h"
 #include "distributed/testing/in_process.h"
+#include "engine/draft_choice.h"
 #include "engine/rank_process.h"
 #include "scheduler/scheduler.h"
 
@@ -35,6 +37,8 @@ struct RanksOfModel {
   int expert_groups = 1;    // of all ranks
   int redundant = 0;        // places of experts beyond one each
   int rebalance_after = 0;  // steps; 0: experts stay
+  std::string drafts = {};  // an algorithm of speculation
+  std::string draft_model = {};
 };
 
 // A world of dp_size groups of tp_size ranks each, with a scheduler in front.
@@ -59,12 +63,16 @@ class World {
     options.ep_num_redundant_experts = wanted.redundant;
     options.enable_eplb = wanted.rebalance_after > 0;
     if (options.enable_eplb) options.eplb_rebalance_num_iterations = wanted.rebalance_after;
+    if (!wanted.drafts.empty()) options.speculative_algorithm = wanted.drafts;
+    if (!wanted.draft_model.empty())
+      options.speculative_draft_model_path = directory_of(wanted.draft_model);
     const Machine machine = read_machine(Device{});
-    const ServingPlan plan = resolve_or_throw(options, config_, machine);
-    auto others = start_ranks(options, {options.model}, run_rank);
+    ServingPlan plan = resolve_or_throw(options, config_, machine);
+    auto others = start_ranks(options, {options.model, obtain_draft(options)}, run_rank);
     processes_ = &others->processes();
     shared_ = std::make_unique<RankCommunicators>(others->region(), 0, machine, plan);
     const WeightSource source = open_weights(plan, config_, options.model);
+    plan.runner.draft = read_draft(options, plan, config_, options.model);
     require_same_model(shared_->all_ranks(), config_, source, plan);
     const StartupReport quiet = [](const std::string&, double, const std::string&) {};
     auto rank = std::make_unique<Rank>(plan.runner.placement, false, shared_->sharers());
@@ -73,6 +81,8 @@ class World {
     ranks.push_back(std::make_unique<ModelRunner>(plan.runner, config_, std::move(rank),
                                                   std::move(loaded), quiet, shared_->links()));
     max_in_flight_ = plan.scheduler.max_steps_in_flight;
+    max_drafts_ = plan.scheduler.max_drafts;
+    draft_slots_ = plan.scheduler.draft_slots;
     start(std::move(ranks), wanted.groups, std::move(others));
     balancer_.emplace(plan.balancer, executor_->first().expert_layers());
   }
@@ -103,6 +113,8 @@ class World {
     options.hash_steps = others != nullptr;
     options.pipelined = others && others->are_stages();
     options.max_steps_in_flight = max_in_flight_;
+    options.max_drafts = max_drafts_;
+    options.draft_slots = draft_slots_;
     for (std::size_t g = 0; g < ranks.front()->groups().size(); ++g) {
       PageGroup group = ranks.front()->groups()[g];
       group.num_pages = ranks.front()->memory_plan().pages[g];
@@ -163,6 +175,7 @@ class World {
   RankProcesses& processes() { return *processes_; }
   std::string failure() const { return executor_->failure(); }
   int num_sums(std::size_t rank) const { return communicators_[rank]->num_sums; }
+  SchedulerStats stats() const { return scheduler_->stats(); }
   const ExpertReport& experts() const { return balancer_->report(); }
   int num_idle = 0, max_seen_in_flight = 0;
 
@@ -180,7 +193,7 @@ class World {
   }
 
   const ModelConfig config_;
-  int max_in_flight_ = 1;
+  int max_in_flight_ = 1, max_drafts_ = 0, draft_slots_ = 0;
   std::vector<std::unique_ptr<InProcessGroup>> groups_;
   std::vector<std::unique_ptr<InProcessCommunicator>> communicators_;
   std::unique_ptr<RankCommunicators> shared_;
@@ -274,6 +287,32 @@ TEST_P(Ranks, ExpertsThatMoveInEveryFewStepsGiveTheTokensOfOne) {
     EXPECT_GT(world.experts().changes, 0u);
     EXPECT_EQ(world.failure(), "");
   }
+}
+
+// Of a draft layer, and of a draft model that ranks share or, in another number, have whole.
+TEST(DraftsOfRanks, GiveTheTokensOfOneAlsoInGroupsOfWhichSomeAreIdle) {
+  set_log_level(LogLevel::kWarning);
+  for (const auto& [model, drafts, draft_model] :
+       {std::tuple{"deepseek-v3", "NEXTN", ""}, std::tuple{"glm-moe-dsa", "NEXTN", ""},
+        std::tuple{"mixtral", "STANDALONE", "llama-llama3-tied"}}) {
+    SCOPED_TRACE(model);
+    const auto tokens = World(model, 1, 1).run(kPrompts);
+    for (RanksOfModel wanted :
+         {RanksOfModel{.sharers = 2}, RanksOfModel{.groups = 2},
+          RanksOfModel{.groups = 2, .expert_groups = 2}, RanksOfModel{.sharers = 2, .groups = 2},
+          RanksOfModel{.sharers = 2, .groups = 2, .expert_groups = 4}}) {
+      wanted.drafts = drafts;
+      wanted.draft_model = draft_model;
+      World world(model, wanted);
+      EXPECT_EQ(world.run(kPrompts), tokens);
+      EXPECT_GT(world.stats().drafted_tokens, 20);
+      if (wanted.groups > 1) {
+        EXPECT_GT(world.num_idle, 0) << "two groups and three prompts end at different steps";
+      }
+      EXPECT_EQ(world.failure(), "");
+    }
+  }
+  set_log_level(LogLevel::kInfo);
 }
 
 TEST_P(Ranks, AKilledGroupEndsTheStepsOfAll) {

@@ -268,6 +268,31 @@ TEST(ServingPlan, AStageHasItsLayersAndItsPartOfTheMachine) {
   EXPECT_EQ(resolve_or_throw({}, config, cpu()).runner.model.layers.end, -1);
 }
 
+TEST(ServingPlan, RanksDraftOnCpusAndStagesFromTextsAlone) {
+  const ModelConfig config = config_of("qwen3-8b");
+  const auto refused = [&](const Machine& machine, Options options, const char* method) {
+    options.speculative_algorithm = method;
+    if (options.speculative_algorithm != "NGRAM") options.speculative_draft_model_path = "draft";
+    const Result<ServingPlan> plan = resolve(options, config, machine);
+    if (plan.ok()) return std::string();
+    EXPECT_EQ(plan.fault().param, "speculative-algorithm");
+    return plan.fault().message;
+  };
+  const Options ranks = with({{"tp", "4"}}), stages = with({{"pp-size", "2"}}),
+                groups = with({{"tp", "4"}, {"dp-size", "2"}, {"enable-dp-attention", ""}});
+  for (const char* method : {"NGRAM", "EAGLE", "EAGLE3", "DFLASH", "STANDALONE"}) {
+    EXPECT_EQ(refused(cpu(), ranks, method), "");
+    EXPECT_EQ(refused(cpu(), groups, method), "");
+    const bool reads_text = std::string(method) == "NGRAM";
+    EXPECT_THAT(refused(cpu(), stages, method),
+                reads_text ? HasSubstr("") : HasSubstr("stages draft with grammars, NGRAM and"));
+    EXPECT_EQ(refused(cpu(), stages, method).empty(), reads_text);
+    for (const Options& several : {ranks, groups})
+      EXPECT_THAT(refused(gpu(), several, method), HasSubstr("several ranks draft on CPUs"));
+    EXPECT_THAT(refused(gpu(), stages, method), HasSubstr("stages draft with grammars, NGRAM and"));
+  }
+}
+
 TEST(ServingPlan, RanksOfANodeShareItsMachineAlone) {
   const ModelConfig config = config_of("qwen3-8b");
   const auto nodes = [](const char* number, const char* rank) {

@@ -1,5 +1,6 @@
 // Which experts a rank has (ExpertShare).
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "base/error.h"
@@ -52,15 +53,18 @@ ExpertShare placed_share(ExpertMap map, bool moves, std::int64_t columns, int ra
 }
 
 ExpertShare Weights::share_experts(std::int64_t experts, std::int64_t width) const {
-  const int groups = loader_->expert_groups_;
   const auto [rank, size] = ranks();
+  const bool is_own = sharers_ == Sharers::kWithinGroup;
+  // Of the groups that all ranks form, those that these ranks can. Where all ranks can divide an
+  // expert's columns, so can these.
+  const int groups = is_own ? std::gcd(loader_->expert_groups_, size) : loader_->expert_groups_;
   require(size % groups == 0 && groups <= experts, "{}: {} experts in {} groups of {} ranks",
           path("experts"), experts, groups, size);
   require(width % (size / groups) == 0,
           "{}: {} columns of an expert cannot be shared equally by {} ranks", path("experts"),
           width, size / groups);
   const ExpertMaps& maps = loader_->expert_maps_;
-  if (!maps.layers.empty()) {
+  if (!is_own && !maps.layers.empty()) {
     const std::size_t number = loader_->num_mapped_++;
     ExpertMap map =
         number < maps.layers.size()

@@ -78,11 +78,11 @@ Tensor WeightStore::reserve(DType dtype, std::initializer_list<std::int64_t> sha
 
 Weights Weights::sub(std::string_view name) const {
   if (name.empty()) return *this;
-  return Weights(loader_, prefix_ + std::string(name) + '.', of_all_);
+  return Weights(loader_, prefix_ + std::string(name) + '.', sharers_);
 }
 
 Weights Weights::sub(std::string_view name, int index) const {
-  return Weights(loader_, fmt::format("{}{}.{}.", prefix_, name, index), of_all_);
+  return Weights(loader_, fmt::format("{}{}.{}.", prefix_, name, index), sharers_);
 }
 
 bool Weights::has(std::string_view name, bool by_config) const {
@@ -97,20 +97,26 @@ std::string Weights::path(std::string_view name) const {
 const Numerics& Weights::numerics() const {
   return loader_->numerics_;
 }
+Weights Weights::of(Sharers sharers) const {
+  return sharers_ == Sharers::kWithinGroup ? *this : Weights(loader_, prefix_, sharers);
+}
 Weights Weights::shared_by_all_ranks() const {
-  return Weights(loader_, prefix_, true);
+  return of(Sharers::kAll);
 }
 Weights Weights::shared_by_group() const {
-  return Weights(loader_, prefix_, false);
+  return of(Sharers::kGroup);
+}
+Weights Weights::within_group() const {
+  return of(Sharers::kWithinGroup);
 }
 SharedExperts* Weights::shared_experts() const {
-  return loader_->shared_experts_;
+  return sharers_ == Sharers::kWithinGroup ? nullptr : loader_->shared_experts_;
 }
 void Weights::take_shared(bool is_on) const {
-  loader_->takes_shared_ = is_on && loader_->shared_experts_ != nullptr;
+  loader_->takes_shared_ = is_on && shared_experts() != nullptr;
 }
 const RankShare& Weights::ranks() const {
-  return of_all_ ? loader_->all_ranks_ : loader_->ranks_;
+  return sharers_ == Sharers::kAll ? loader_->all_ranks_ : loader_->ranks_;
 }
 Device Weights::device() const {
   return loader_->device();

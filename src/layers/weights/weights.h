@@ -150,6 +150,9 @@ class Weights {
   Weights shared_by_all_ranks() const;
   // Back to the ranks of this group.
   Weights shared_by_group() const;
+  // The same place, which every group has for itself: shared_by_all_ranks() stays in the group, and
+  // experts have one place each.
+  Weights within_group() const;
   // Where the experts of all ranks are; null: each rank has its own experts in its own memory.
   SharedExperts* shared_experts() const;
   // From now on take() gives this rank's part of stacks in shared_experts(), or no longer.
@@ -224,13 +227,21 @@ class Weights {
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                  std::int64_t columns, AxisRange rows, AxisRange column_range) const;
-  Weights(WeightLoader* loader, std::string prefix, bool of_all = false)
-      : loader_(loader), prefix_(std::move(prefix)), of_all_(of_all) {}
+  // Who has a share.
+  enum class Sharers : std::uint8_t {
+    kGroup,        // the ranks of a group
+    kAll,          // all ranks
+    kWithinGroup,  // the ranks of a group, in feed-forward layers too
+  };
+  Weights(WeightLoader* loader, std::string prefix, Sharers sharers = Sharers::kGroup)
+      : loader_(loader), prefix_(std::move(prefix)), sharers_(sharers) {}
+  // The same place of others, unless it stays within the group.
+  Weights of(Sharers sharers) const;
   const RankShare& ranks() const;
 
   WeightLoader* loader_;
   std::string prefix_;  // ends in '.', or empty
-  bool of_all_;         // all ranks have a share; else those of a group
+  Sharers sharers_;
 };
 
 // A tensor (or box) that is still to be read.
