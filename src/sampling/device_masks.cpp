@@ -16,6 +16,12 @@ std::int64_t words_of(std::int64_t vocab_size) {
   return (vocab_size + 31) / 32;
 }
 
+constexpr auto kRowBytes = static_cast<std::int64_t>(sizeof(ops::SampleRow));
+// Where the bits begin.
+std::int64_t bits_at(std::int64_t max_rows) {
+  return align(4 * max_rows) + align(kRowBytes * max_rows);
+}
+
 }  // namespace
 
 DeviceMasks::DeviceMasks(std::int64_t max_rows, std::int64_t vocab_size, Device device,
@@ -27,24 +33,32 @@ DeviceMasks::DeviceMasks(std::int64_t max_rows, std::int64_t vocab_size, Device 
       staging_(Buffer::staging(bytes(max_rows, vocab_size), device)),
       copies_(device),
       copied_(device),
-      applied_(device) {}
+      read_(device) {}
 
 std::int64_t DeviceMasks::bytes(std::int64_t max_rows, std::int64_t vocab_size) {
-  return align(4 * max_rows) + 4 * max_rows * words_of(vocab_size);
+  return bits_at(max_rows) + 4 * max_rows * words_of(vocab_size);
 }
 
 Tensor DeviceMasks::indices(const Buffer& memory, std::int64_t rows) const {
   return memory.tensor(DType::kI32, {rows});
 }
 
-Tensor DeviceMasks::bits(const Buffer& memory, std::int64_t masks) const {
-  return memory.tensor(DType::kI32, {masks, words_}, align(4 * max_rows_));
+Tensor DeviceMasks::sample_rows(const Buffer& memory, std::int64_t rows) const {
+  return memory.tensor(DType::kU8, {rows, kRowBytes}, align(4 * max_rows_));
 }
 
-void DeviceMasks::put(const SampleInputs& inputs, std::int64_t num_rows) {
+Tensor DeviceMasks::bits(const Buffer& memory, std::int64_t masks) const {
+  return memory.tensor(DType::kI32, {masks, words_}, bits_at(max_rows_));
+}
+
+void DeviceMasks::put(const SampleInputs& inputs, std::span<const ops::SampleRow> rows,
+                      std::int64_t num_rows) {
   num_masks_ = static_cast<std::int64_t>(inputs.masks.size());
-  check(num_rows <= max_rows_ && num_masks_ <= num_rows, "{} masks for {} rows of at most {}",
-        num_masks_, num_rows, max_rows_);
+  num_rows_ = num_rows;
+  check(num_rows <= max_rows_ && num_masks_ > 0 && num_masks_ <= num_rows &&
+            static_cast<std::int64_t>(rows.size()) <= num_rows,
+        "{} masks and {} rows for {} rows of at most {}", num_masks_, rows.size(), num_rows,
+        max_rows_);
   if (is_copying_) copied_.wait();
   const Tensor index = indices(staging_, num_rows), mask_bits = bits(staging_, num_masks_);
   std::fill_n(index.ptr<std::int32_t>(), num_rows, -1);
@@ -58,11 +72,12 @@ void DeviceMasks::put(const SampleInputs& inputs, std::int64_t num_rows) {
     std::copy_n(mask.bits.begin(), count, words);
     std::fill(words + count, words + words_, 0u);
   }
-  if (num_masks_ == 0) return;
-  // Hazard: the masks of the step before may not have been applied yet.
-  if (is_applying_) applied_.hold(copies_);
+  ops::SampleRow* const how = ops::as_sample_rows(sample_rows(staging_, num_rows));
+  std::fill(std::ranges::copy(rows, how).out, how + num_rows, ops::SampleRow{});
+  // Hazard: the stream may not have read those of the step before yet.
+  if (is_read_) read_.hold(copies_);
   const auto used = [&](const Buffer& memory) {
-    return memory.tensor(DType::kU8, {align(4 * max_rows_) + 4 * num_masks_ * words_});
+    return memory.tensor(DType::kU8, {bits_at(max_rows_) + 4 * num_masks_ * words_});
   };
   copy(copies_, used(staging_), used(memory_));
   copied_.record(copies_);
@@ -70,11 +85,13 @@ void DeviceMasks::put(const SampleInputs& inputs, std::int64_t num_rows) {
 }
 
 void DeviceMasks::apply(Context& ctx, const Tensor& logits) {
-  if (num_masks_ == 0) return;
   copied_.hold(stream_);
   ops::mask_logits(ctx, indices(memory_, logits.dim(0)), bits(memory_, num_masks_), logits);
-  applied_.record(stream_);
-  is_applying_ = true;
+}
+
+void DeviceMasks::release() {
+  read_.record(stream_);
+  is_read_ = true;
 }
 
 }  // namespace sluice

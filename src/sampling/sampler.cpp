@@ -45,8 +45,13 @@ SampleState Sampler::begin(const Batch& batch) {
   if (!fits || host_.any_needs_host(batch)) return HostPending{};
   const bool has_edits = device_edits_->wanted(batch, host_);
   if (has_edits) device_edits_->refresh(batch, host_);
-  return DevicePending{.has_edits = has_edits,
-                       .has_masks = std::ranges::any_of(batch.logit_rows, &LogitRow::has_mask)};
+  DevicePending pending{.has_edits = has_edits,
+                        .has_masks = std::ranges::any_of(batch.logit_rows, &LogitRow::has_mask)};
+  if (pending.has_masks)
+    for (const LogitRow& row : batch.logit_rows)
+      pending.masked_rows.push_back(
+          host_.sample_row_of(row, batch.items[static_cast<std::size_t>(row.item)].slot));
+  return pending;
 }
 
 RowInfo Sampler::row_info(const SampleState& state) const {
@@ -54,10 +59,12 @@ RowInfo Sampler::row_info(const SampleState& state) const {
   info.token_of_slot = [this](std::int32_t slot) {
     return device_ ? device_->token_of_slot(host_, slot) : host_.last_token(slot);
   };
-  if (!std::holds_alternative<DevicePending>(state)) return info;
-  info.sample_row_of = [this](const LogitRow& row, std::int32_t slot) {
-    return host_.sample_row_of(row, slot);
-  };
+  const auto* device = std::get_if<DevicePending>(&state);
+  if (device == nullptr) return info;
+  if (!device->has_masks)
+    info.sample_row_of = [this](const LogitRow& row, std::int32_t slot) {
+      return host_.sample_row_of(row, slot);
+    };
   info.logit_edits_of = [this](const LogitRow& row, std::int32_t slot) {
     return host_.logit_edits_of(row, slot, device_->num_ahead(slot));
   };
@@ -85,12 +92,13 @@ void Sampler::run_nothing(Context& ctx, const SamplingTensors& rows) const {
 }
 
 void Sampler::choose_masked(Context& ctx, const SampleInputs& inputs, const StepRows& step,
-                            bool has_edits) {
-  device_masks_->put(inputs, step.logits.dim(0));
-  if (has_edits) device_edits_->before(ctx, step.logits, step.rows.logit_edits);
+                            const DevicePending& pending) {
+  device_masks_->put(inputs, pending.masked_rows, step.logits.dim(0));
+  if (pending.has_edits) device_edits_->before(ctx, step.logits, step.rows.logit_edits);
   device_masks_->apply(ctx, step.logits);
-  const Tensor tokens = device_->choose(ctx, step.logits, step.rows.sample_rows);
-  if (has_edits) device_edits_->after(ctx, tokens, step.logits, step.rows.logit_edits);
+  const Tensor tokens = device_->choose(ctx, step.logits, device_masks_->sample_rows());
+  device_masks_->release();
+  if (pending.has_edits) device_edits_->after(ctx, tokens, step.logits, step.rows.logit_edits);
   device_->keep(ctx, step.rows.logit_slots);
 }
 
@@ -101,7 +109,7 @@ void Sampler::sample(Context& ctx, const Batch& batch, const SampleInputs& input
     const Tensor sampled_rows = device->has_edits ? device_edits_->sampled_rows() : Tensor{};
     if (device->has_masks) {
       if (device->is_replayed) device_->discard_replay();
-      choose_masked(ctx, inputs, step, device->has_edits);
+      choose_masked(ctx, inputs, step, *device);
     }
     if (device->is_replayed && !device->has_masks) {
       state = device_->send_replayed(batch, sampled_rows);

@@ -46,6 +46,7 @@
 #include <functional>
 #include <memory>
 #include <variant>
+#include <vector>
 
 #include "batch/batch.h"
 #include "batch/sample_inputs.h"
@@ -82,6 +83,8 @@ struct DevicePending {     // the device samples behind the forward
   bool has_edits = false;  // or log-probabilities
   bool has_masks = false;  // edits and choice wait for them
   bool is_replayed = false;
+  // How the tokens of a step with masks are chosen: the step itself leaves its rows out.
+  std::vector<ops::SampleRow> masked_rows = {};
 };
 using DeviceSampled = std::shared_ptr<SampleResult>;
 struct HostSampled {
@@ -135,7 +138,7 @@ class Sampler {
   const SamplerLimits limits_;
   HostSampler host_;
   void choose_masked(Context& ctx, const SampleInputs& inputs, const StepRows& step,
-                     bool has_edits);
+                     const DevicePending& pending);
 
   std::unique_ptr<DeviceSampler> device_;  // this and the next: null where the host samples alone
   std::unique_ptr<DeviceLogitEdits> device_edits_;

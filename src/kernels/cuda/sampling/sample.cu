@@ -242,8 +242,10 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
 
 // 1. Grid: parts of a row, rows. best: [rows][parts].
 __global__ void __launch_bounds__(kThreads)
-    find_best(const float* logits, std::int64_t stride, std::int32_t n, Best* best) {
+    find_best(const float* logits, std::int64_t stride, std::int32_t n,
+              const SampleRow* sample_rows, Best* best) {
   begin_dependent();
+  if (sample_rows[blockIdx.y].temperature == SampleRow::kLeftOut) return;
   const Best found = block_best(logits + blockIdx.y * stride, n, static_cast<int>(blockIdx.x),
                                 static_cast<int>(gridDim.x));
   if (threadIdx.x == 0) best[blockIdx.y * gridDim.x + blockIdx.x] = found;
@@ -304,7 +306,8 @@ void sample_tokens(Context& ctx, const Tensor& logits, const Tensor& sample_rows
       std::min<std::int64_t>({max_parts, kMaxParts, blocks_for(n, 4 * kThreads)}));
   auto* best = static_cast<Best*>(ctx.cuda->scratch());
   launch_dependent(ctx, "the largest logits", find_best, dim3(parts, static_cast<unsigned>(rows)),
-                   kThreads, 0, logits.ptr<float>(), logits.stride[0], n, best);
+                   kThreads, 0, logits.ptr<float>(), logits.stride[0], n,
+                   ops::as_sample_rows(sample_rows), best);
   // With the static shared memory this is over 48 KiB, which CUDA gives only on request.
   cudaFuncSetAttribute(choose_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Histogram));
   launch_dependent(ctx, "sample_tokens", choose_rows, static_cast<unsigned>(rows), kThreads,
