@@ -123,6 +123,8 @@ void HarmonyParser::step_header(char c) {
 void HarmonyParser::begin_message() {
   std::string_view recipient = word_behind(head_, kTo);
   if (recipient == kAssistant || recipient == "user") recipient = {};
+  // A call without a name is none: its message is text.
+  if (reads_calls_ && recipient == kFunctions) recipient = {};
   const std::string_view channel = word_behind(head_, kChannel);
   scanner_ = body_scanner();
   is_new_body_ = true;

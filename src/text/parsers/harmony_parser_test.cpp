@@ -127,6 +127,16 @@ TEST(HarmonyParser, ArgumentsThatAreNoJson) {
   EXPECT_TRUE(out.incomplete);
 }
 
+// Such a message is text, so no piece of arguments comes without a call.
+TEST(HarmonyParser, ACallWithoutAName) {
+  const std::string second =
+      "<|start|>assistant<|channel|>commentary to=functions.<|constrain|>json<|message|>{\"a\": 1}";
+  const Parsed out = whole(kCall + "{}<|call|>" + second + "<|call|>");
+  EXPECT_EQ(out.calls.size(), 1U);
+  EXPECT_EQ(out.calls[0], std::make_pair(std::string("f"), std::string("{}")));
+  EXPECT_EQ(out.content, "{\"a\": 1}");
+}
+
 TEST(HarmonyParser, CutTexts) {
   EXPECT_EQ(whole(kCall + "{\"a\": \"x", true, true).calls[0].second, "{\"a\": \"x");
   EXPECT_EQ(whole("<|channel|>commentary to=functions.f", true, true), Parsed{});
