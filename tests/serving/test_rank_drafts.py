@@ -14,6 +14,7 @@ import pytest
 from sluice_server import GOLDEN, ROOT, TINY, Server, sluice
 from test_disconnects import long_body, start_stream
 from test_elastic import elastic, stream
+from test_hosts import place, run_both  # noqa: F401
 from test_ranks import ranks_of
 
 MODELS = GOLDEN / "models"
@@ -189,3 +190,16 @@ def test_what_cannot_draft_is_refused_in_seconds(flags, said):
     assert done.returncode == 2
     assert said in done.stderr, done.stderr
     assert time.monotonic() - begin < 5
+
+
+def test_a_draft_model_is_read_on_two_hosts(place, tmp_path):  # noqa: F811
+    """The draft has the model's own weights, so that it is right."""
+    twin = shutil.copytree(TINY, tmp_path / "twin")
+    node0, node1 = run_both(place, tmp_path, "--tp-size", "2", "--json", "--speculative-algorithm", "STANDALONE",
+                            "--speculative-draft-model-path", twin)
+    assert node0.returncode == 0, node0.stderr
+    assert node1.returncode == 0, node1.stderr
+    found, alone = json.loads(node0.stdout), sluice("generate", TINY, "--input-ids", "50,51,52,53", "--max-new-tokens", "16",
+                                                    "--temperature", "0", "--json", *FLAGS)
+    assert found["output_ids"] == json.loads(alone.stdout)["output_ids"]
+    assert found["meta_info"]["spec_verify_ct"] <= 5
