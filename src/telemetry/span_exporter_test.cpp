@@ -49,6 +49,10 @@ class Collector {
       if (peer < 0) return;
       const int status = statuses_[std::min(number, statuses_.size() - 1)];
       std::string text = read_request(peer);
+      {  // before the answer: who has it may ask for the request
+        const std::lock_guard lock(mutex_);
+        requests_.push_back(std::move(text));
+      }
       if (status == 0) {
         char byte = 0;
         EXPECT_GE(recv(peer, &byte, 1, 0), -1);  // until the client gives up
@@ -58,8 +62,6 @@ class Collector {
         EXPECT_EQ(send(peer, answer.data(), answer.size(), MSG_NOSIGNAL), ssize_t(answer.size()));
       }
       close(peer);
-      const std::lock_guard lock(mutex_);
-      requests_.push_back(std::move(text));
     }
   }
   static std::string read_request(int peer) {
@@ -108,7 +110,10 @@ void wait_until(IsRight&& is_right) {
 
 TEST(SpanExporter, SendsWhatItHasTogether) {
   Collector collector({200});
-  SpanExporter exporter(quick(collector.url()));
+  ExportSettings settings = quick(collector.url());
+  settings.batch_time = 60s;
+  settings.max_batch = 3;
+  SpanExporter exporter(std::move(settings));
   for (int i = 0; i < 3; ++i) exporter.add(request());
   wait_until([&] { return exporter.num_exported() == 3; });
   const std::string text = collector.requests().at(0);

@@ -32,7 +32,7 @@ def queries():
 def server(tmp_path_factory):
     log = tmp_path_factory.mktemp("dashboards") / "server.log"
     with Server(TINY, "--dtype", "float32", "--max-total-tokens", "2048", "--max-running-requests", "4",
-                "--speculative-algorithm", "NEXTN", log=log) as running:
+                "--speculative-algorithm", "NEXTN", "--speculative-adaptive=false", log=log) as running:
         yield running
 
 
