@@ -1,5 +1,8 @@
 #include "engine/engine_counters.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace sluice {
 namespace {
 
@@ -24,13 +27,18 @@ void EngineCounters::update(const ExpertReport& report, std::span<const ExpertLa
   std::lock_guard lock(mutex_);
   experts_ = report;
   has_experts_ = true;
-  expert_choices_.resize(layers.size());
+  std::vector<std::vector<std::int64_t>> choices;
   expert_layers_.clear();
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto* const choices = layers[i].group_choices.ptr<std::int64_t>();
-    expert_choices_[i].assign(choices, choices + layers[i].groups);
-    expert_layers_.push_back(layers[i].number);
+  for (const ExpertLayer& layer : layers) {
+    const auto* const first = layer.group_choices.ptr<std::int64_t>();
+    choices.emplace_back(first, first + layer.groups);
+    expert_layers_.push_back(layer.number);
   }
+  // Steps of the start are nobody's.
+  if (choices_at_start_.empty()) choices_at_start_ = choices;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    std::ranges::transform(choices[i], choices_at_start_[i], choices[i].begin(), std::minus());
+  expert_choices_ = std::move(choices);
 }
 
 void EngineCounters::step_done(double seconds, int generated, int computed, bool ran_graph) {

@@ -17,6 +17,7 @@ class EngineCounters {
   // Engine thread.
   void update(const SchedulerStats& stats);
   // `layers`: whose choices are served; may be empty.
+  // First before the steps of requests: choices of earlier ones do not count.
   void update(const ExpertReport& report, std::span<const ExpertLayer> layers);
   // `computed`: prompt tokens of the step's prefill chunks. `ran_graph`: as a recorded graph.
   void step_done(double seconds, int generated, int computed, bool ran_graph);
@@ -45,7 +46,8 @@ class EngineCounters {
   bool ran_graph_ = false;
   ExpertReport experts_;
   bool has_experts_ = false;
-  std::vector<std::vector<std::int64_t>> expert_choices_;  // [layers][groups]
+  // [layers][groups]; of steps since the first update
+  std::vector<std::vector<std::int64_t>> expert_choices_, choices_at_start_;
   std::vector<int> expert_layers_;
   std::deque<std::pair<std::int64_t, std::int64_t>> retractions_;  // (steps, all retractions then)
   bool busy_ = false;

@@ -91,6 +91,23 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
   return text + fmt::format("; drafts of one sequence: {}", fmt::join(choices, ", "));
 }
 
+// On all ranks, with equally many rows in each data-parallel group.
+DraftCosts measure_drafts(Executor& executor, const ServingPlan& plan) {
+  const SchedulerOptions& limits = plan.scheduler;
+  const int rows = limits.max_running_requests * (1 + limits.max_drafts);
+  return measure_draft_costs(executor.first(), plan.dp_size,
+                             {.max_sequences = limits.max_running_requests,
+                              .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
+                              .max_drafts = plan.runner.max_drafts,
+                              .topk = plan.runner.draft_topk,
+                              .levels = plan.runner.draft_steps},
+                             [&](const Step& step) {
+                               executor.launch(step);
+                               executor.sample(step.id);
+                               (void)executor.collect(step.id);
+                             });
+}
+
 // "4 processes of 1 threads; stages of layers 0 to 13, 14 to 27"
 std::string describe_ranks(const ServingPlan& plan, const ModelConfig& config) {
   std::string text =
@@ -217,24 +234,22 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
                                                 others ? communicators->links() : RankLinks{}));
   parts->plan.scheduler.groups = page_groups(*ranks.front());
   fit_context(options, parts->plan);
-  // Steps of several ranks are not measured: they get all drafts that there are.
-  if (parts->plan.speculation.is_on() && options.speculative_adaptive && !others) {
+  const int dp_size = parts->plan.dp_size;
+  auto executor = std::make_unique<Executor>(std::move(ranks), dp_size, std::move(others));
+  if (parts->plan.speculation.is_on() && options.speculative_adaptive) {
     start = Clock::now();
-    const SchedulerOptions& limits = parts->plan.scheduler;
-    const int rows = limits.max_running_requests * (1 + limits.max_drafts);
-    const DraftCosts costs = measure_draft_costs(
-        *ranks.front(), {.max_sequences = limits.max_running_requests,
-                         .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
-                         .max_drafts = wanted.max_drafts,
-                         .topk = wanted.draft_topk,
-                         .levels = wanted.draft_steps});
-    report("measure drafts", since(start), describe(costs, limits.max_drafts));
-    parts->plan.scheduler.draft_costs = costs;
+    try {
+      parts->plan.scheduler.draft_costs = measure_drafts(*executor, parts->plan);
+    } catch (...) {
+      executor->end_runners();  // before their communicators, and these before the ranks' memory
+      communicators.reset();
+      throw;
+    }
+    report("measure drafts", since(start),
+           describe(parts->plan.scheduler.draft_costs, parts->plan.scheduler.max_drafts));
   }
   parts->communicators = std::move(communicators);
-  const int dp_size = parts->plan.dp_size;
-  return std::make_unique<EngineLoop>(
-      std::move(parts), std::make_unique<Executor>(std::move(ranks), dp_size, std::move(others)));
+  return std::make_unique<EngineLoop>(std::move(parts), std::move(executor));
 }
 
 }  // namespace sluice

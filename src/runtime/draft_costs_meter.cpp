@@ -26,8 +26,11 @@ class Meter {
  public:
   // `num_pages`: there are so many in each group. `topk`, `max_own_rows`: of the draft's trees, and
   // of a sequence.
-  Meter(ModelRunner& runner, int max_sequences, std::int64_t num_pages, int topk, int max_own_rows)
+  Meter(const ModelRunner& runner, int num_groups, const std::function<void(const Step&)>& run_step,
+        int max_sequences, std::int64_t num_pages, int topk, int max_own_rows)
       : runner_(runner),
+        num_groups_(num_groups),
+        run_step_(run_step),
         on_cpu_(runner.context().device.kind == DeviceKind::kCpu),
         max_sequences_(max_sequences),
         num_pages_(num_pages),
@@ -39,7 +42,7 @@ class Meter {
       init.slot = i;
       init.params.temperature = 0;
     }
-    run(batch);
+    run(step_of(batch));
   }
 
   bool has_time() const {
@@ -79,30 +82,37 @@ class Meter {
   }
   // The number of a step that is measured from now on. Its first run may load kernels and record
   // graphs; on a CPU, where it does not, it counts where there is no time for another.
-  std::size_t measure(Batch batch) {
-    steps_.push_back({std::move(batch), std::numeric_limits<double>::infinity()});
-    Step& step = steps_.back();
-    const double first = run(step.batch);
-    step.seconds = on_cpu_ && !has_time() ? first : run(step.batch);
+  std::size_t measure(const Batch& batch) {
+    Measured& one = steps_.emplace_back(step_of(batch));
+    const double first = run(one.step);
+    one.seconds = on_cpu_ && !has_time() ? first : run(one.step);
     return steps_.size() - 1;
   }
   // Steps in turn, so that what disturbs the machine for a while disturbs not all runs of one. The
   // second run of two counts: it finds in the caches what a step of its kind leaves there.
   void measure_again() {
     for (int round = 0; round < kMaxRounds; ++round)
-      for (Step& step : steps_) {
+      for (Measured& one : steps_) {
         if (!has_time()) return;
-        (void)run(step.batch);
-        step.seconds = std::min(step.seconds, run(step.batch));
+        (void)run(one.step);
+        one.seconds = std::min(one.seconds, run(one.step));
       }
   }
   double seconds(std::size_t step) const { return steps_[step].seconds; }
 
  private:
-  struct Step {
-    Batch batch;
-    double seconds = 0;  // the shortest run
+  struct Measured {
+    explicit Measured(Step&& what) : step(std::move(what)) {}
+    Step step;
+    double seconds = std::numeric_limits<double>::infinity();  // the shortest run
   };
+  Step step_of(const Batch& batch) const {
+    Step step;
+    step.dp.assign(static_cast<std::size_t>(num_groups_), batch);
+    step.global_tokens.assign(step.dp.size(), batch.num_tokens());
+    step.hash = hash_step(step);
+    return step;
+  }
   Batch empty(ForwardMode mode) const {
     Batch batch;
     batch.mode = mode;
@@ -170,21 +180,21 @@ class Meter {
       batch.state_slots.push_back(static_cast<std::int32_t>(row % states));
   }
 
-  double run(const Batch& batch) {
+  double run(const Step& step) const {
     const Clock::time_point start = Clock::now();
-    Pending pending = runner_.launch(batch);
-    runner_.sample(pending);
-    (void)runner_.collect(std::move(pending));
+    run_step_(step);
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  ModelRunner& runner_;
+  const ModelRunner& runner_;
+  const int num_groups_;
+  const std::function<void(const Step&)>& run_step_;
   const bool on_cpu_;
   const int max_sequences_;
   const std::int64_t num_pages_;
   const int topk_, max_own_rows_;
   const Clock::time_point start_ = Clock::now();
-  std::vector<Step> steps_;
+  std::vector<Measured> steps_;
 };
 
 // Steps of a line, by rows.
@@ -205,7 +215,8 @@ void make_ascending(CostLine& line) {
 
 }  // namespace
 
-DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
+DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftMeterLimits limits,
+                               const std::function<void(const Step&)>& run) {
   const bool on_cpu = runner.context().device.kind == DeviceKind::kCpu;
   std::int64_t pages = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t count : runner.memory_plan().pages) pages = std::min(pages, count);
@@ -221,7 +232,7 @@ DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits) {
   if (sequences < 1 || rows < 2) return costs;
   // Of a chain.
   const int drafts = has_trees ? std::min(limits.max_drafts, limits.levels) : limits.max_drafts;
-  Meter meter(runner, sequences, pages, limits.topk, max_own_rows);
+  Meter meter(runner, num_groups, run, sequences, pages, limits.topk, max_own_rows);
   Line plain, checks, one_draft, all_drafts, all_levels;
   const auto add_plain = [&](int n) { plain.emplace(n, meter.measure(meter.plain(n))); };
   const auto add_check = [&](int n) { checks.emplace(n, meter.measure(meter.check(n))); };

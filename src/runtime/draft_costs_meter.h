@@ -1,6 +1,8 @@
 // Measures what steps with drafts cost on this device, for this model.
 #pragma once
 
+#include <functional>
+
 #include "batch/draft_costs.h"
 #include "runtime/model_runner.h"
 
@@ -17,6 +19,10 @@ struct DraftMeterLimits {
 // Runs steps of tokens 0 in the first pages, which nobody holds yet. It takes about a second, or
 // where steps are slower than that a few of them. Large steps on a CPU are left out: the lines
 // behind the last points stand for them.
-DraftCosts measure_draft_costs(ModelRunner& runner, DraftMeterLimits limits);
+//
+// `run` does a step on all ranks and returns when its results are there. `runner` is the first of
+// them. Each of `num_groups` data-parallel groups has the same rows: limits are those of a group.
+DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftMeterLimits limits,
+                               const std::function<void(const Step&)>& run);
 
 }  // namespace sluice

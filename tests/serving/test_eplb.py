@@ -65,6 +65,18 @@ def test_tokens_are_those_of_one_rank_while_experts_move(moving, tiny):
     assert figure(moving, "sluice:expert_moved_bytes_total") > 0
 
 
+def test_choices_of_experts_are_those_of_requests(tiny):
+    """Steps that the start runs, to warm up and to measure drafts, do not count."""
+    with Server(TINY, *FLAGS, "--ep-size", "2", *MOVES, "--enable-expert-distribution-metrics",
+                "--speculative-algorithm", "NEXTN") as server:
+        assert set(figures(server, "sglang:eplb_gpu_physical_count_count").values()) == {0}
+        bodies = [generate_body(i) for i in range(6)]
+        for body, result in zip(bodies, all_at_once(server, bodies), strict=True):
+            assert result["output_ids"] == tiny.post("/generate", body, timeout=600).json()["output_ids"]
+        assert min(figures(server, "sglang:eplb_gpu_physical_count_count").values()) > 0
+        assert figure(server, "sluice:expert_moves_total") > 0
+
+
 def test_logits_have_the_same_bits_before_and_after_moves(moving):
     """The log-probabilities of a prompt, digit for digit, between loads that move experts."""
     body = {**generate_body(5, 16), "return_logprob": True, "logprob_start_len": 0}
@@ -116,8 +128,8 @@ def test_metrics_say_how_load_is_dealt(moving):
     ("sluice-tiny", ("--quantization", "int4")),
     ("sluice-tiny", ("--quantization", "fp8", "--dtype", "bfloat16")),
     ("sluice-tiny", ("--dtype", "bfloat16",)),
-    ("sluice-tiny", ("--speculative-algorithm", "NGRAM")),
-    ("sluice-tiny", ("--speculative-algorithm", "NEXTN")),
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM", "--speculative-adaptive=false")),
+    ("sluice-tiny", ("--speculative-algorithm", "NEXTN", "--speculative-adaptive=false")),
     ("sluice-tiny", ("--chunked-prefill-size", "9", "--eplb-rebalance-layers-per-chunk", "4")),
     ("qwen3-moe", ("--kv-cache-dtype", "int8")),
     ("qwen2-moe", ("--load-format", "dummy")),

@@ -60,9 +60,9 @@ def test_a_batch_with_a_common_prefix_gets_the_tokens_of_one_rank(dealt, tiny):
 
 # The last column: whether tokens are those of one rank. Where products are rounded, sums of two parts round differently.
 @pytest.mark.parametrize("model, flags, equal", [
-    ("sluice-tiny", ("--speculative-algorithm", "NGRAM"), True),
-    ("sluice-tiny", ("--speculative-algorithm", "NEXTN"), True),
-    ("sluice-tiny", ("--speculative-algorithm", "NEXTN", "--speculative-eagle-topk", "4"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM", "--speculative-adaptive=false"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NEXTN", "--speculative-adaptive=false"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NEXTN", "--speculative-eagle-topk", "4", "--speculative-adaptive=false"), True),
     ("sluice-tiny", ("--disable-radix-cache", "--chunked-prefill-size", "9"), True),
     ("sluice-tiny", ("--quantization", "int8"), False),
     ("sluice-tiny", ("--quantization", "int4"), False),

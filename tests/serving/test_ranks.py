@@ -16,7 +16,8 @@ FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
 RANKS = ("--tp-size", "2")
 STAGES = ("--pp-size", "2")
 GROUPS = ("--dp-size", "2", "--enable-dp-attention")
-TREES = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
+TREES = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12",
+         "--speculative-adaptive=false")
 
 
 def ranks_of(server):
@@ -104,9 +105,9 @@ def test_features_of_requests_do_not_depend_on_ranks(two, tiny, fields):
 
 # The last column: whether tokens are those of one rank. Where products are rounded, sums of two parts round differently.
 @pytest.mark.parametrize("model, flags, equal", [
-    ("sluice-tiny", ("--speculative-algorithm", "NGRAM"), True),
-    ("sluice-tiny", ("--speculative-algorithm", "SUFFIX"), True),
-    ("sluice-tiny", ("--speculative-algorithm", "NEXTN"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM", "--speculative-adaptive=false"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "SUFFIX", "--speculative-adaptive=false"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NEXTN", "--speculative-adaptive=false"), True),
     ("sluice-tiny", ("--speculative-algorithm", "NEXTN", *TREES), True),
     ("glm-moe-dsa", ("--speculative-algorithm", "NEXTN", *TREES), True),
     ("sluice-tiny", ("--disable-radix-cache",), True),
@@ -137,6 +138,7 @@ def test_options_of_the_server_reach_every_rank(model, flags, equal):
 # Stages change no arithmetic, so tokens are always those of one.
 @pytest.mark.parametrize("model, flags", [
     ("sluice-tiny", ("--speculative-algorithm", "NGRAM")),
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM", "--speculative-adaptive=false")),
     ("sluice-tiny", ("--pp-max-micro-batch-size", "1")),
     ("sluice-tiny", ("--disable-overlap-schedule",)),
     ("sluice-tiny", ("--quantization", "int8")),
@@ -162,7 +164,7 @@ def test_options_of_the_server_reach_every_stage(model, flags):
 # Groups are chosen by load and prefix, so the rows that a product has together differ from those of one rank: on a CPU
 # that changes no bit.
 @pytest.mark.parametrize("model, flags, equal", [
-    ("sluice-tiny", ("--speculative-algorithm", "NGRAM"), True),
+    ("sluice-tiny", ("--speculative-algorithm", "NGRAM", "--speculative-adaptive=false"), True),
     ("sluice-tiny", ("--quantization", "int8"), False),
     ("sluice-tiny", ("--dtype", "bfloat16"), False),
     ("sluice-tiny", ("--enable-expert-parallel",), True),
