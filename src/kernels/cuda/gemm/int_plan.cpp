@@ -41,17 +41,22 @@ IntSkinnyPlan plan_int_skinny(const IntSkinnyInputs& inputs) {
             few = inputs.bits == 4 ? (parts == 1 ? kFewIntStages<4, 1> : kFewIntStages<4, 2>)
                                    : (parts == 1 ? kFewIntStages<8, 1> : kFewIntStages<8, 2>);
   IntSkinnyPlan plan{.tiles = (inputs.n + kPipelineRows - 1) / kPipelineRows};
-  plan.blocks = std::min<std::int64_t>(plan.tiles, std::max(inputs.num_sms, 1));
-  for (const int stages : {usual, few}) {
-    const std::int64_t bytes = kPipelineWarps * stages * parts * inputs.unit_bytes +
-                               parts * inputs.m * kReductionBytes +
-                               staged_bytes(inputs.m, inputs.k);
-    if (bytes + kDeclaredBytes > max_shared_bytes(inputs.sm)) continue;
-    plan.stages = stages;
-    plan.shared_bytes =
-        max_shared_bytes(inputs.sm) >= 2 * kAloneBytes ? std::max(bytes, kAloneBytes) : bytes;
-    break;
-  }
+  const std::int64_t room = max_shared_bytes(inputs.sm), sms = std::max(inputs.num_sms, 1);
+  // Two CTAs an SM wait for their x in turn. Three would leave other SMs idle.
+  for (const std::int64_t ctas_per_sm : {inputs.sm == 90 ? 2 : 1, 1})
+    for (const int stages : {usual, few}) {
+      const std::int64_t bytes = kPipelineWarps * stages * parts * inputs.unit_bytes +
+                                 parts * inputs.m * kReductionBytes +
+                                 staged_bytes(inputs.m, inputs.k);
+      const std::int64_t declared = ctas_per_sm == 2 ? 2 * kDeclaredBytes : kDeclaredBytes;
+      if (ctas_per_sm * (bytes + declared) > room) continue;
+      plan.stages = stages;
+      plan.blocks = std::min(plan.tiles, ctas_per_sm * sms);
+      plan.shared_bytes = ctas_per_sm == 2          ? std::max(bytes, room / 3)
+                          : room >= 2 * kAloneBytes ? std::max(bytes, kAloneBytes)
+                                                    : bytes;
+      return plan;
+    }
   return plan;
 }
 
