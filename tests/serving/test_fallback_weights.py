@@ -10,12 +10,12 @@ from sluice_server import ROOT, sluice
 
 PYTHON = str(ROOT / "build" / "venv-transformers" / "bin" / "python")
 
-MAKE = """
-import json, sys, torch, transformers
+# Makes checkpoints, a line of JSON for each: importing torch and transformers takes longer than any of them.
+MAKER = """
+import json, sys, torch, traceback, transformers
 from safetensors.torch import load_file, save_file
-torch.manual_seed(3)
 torch.set_num_threads(1)
-folder, file = sys.argv[1], sys.argv[1] + "/model.safetensors"
+answers, sys.stdout = sys.stdout, sys.stderr
 SIZES = dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
              max_position_embeddings=64, initializer_range=0.3)
 def make(name, **more):
@@ -30,12 +30,22 @@ def edit(change):
     tensors = load_file(file)
     change(tensors)
     save_file(tensors, file, metadata={"format": "pt"})
-CODE
-model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
-ids = [5, 9, 33, 7, 21, 60, 11]
-for _ in range(8):
-    ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-print(json.dumps(ids[7:]))
+def greedy():
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    ids = [5, 9, 33, 7, 21, 60, 11]
+    for _ in range(8):
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[7:]
+for line in sys.stdin:
+    wanted = json.loads(line)
+    folder, file = wanted["folder"], wanted["folder"] + "/model.safetensors"
+    torch.manual_seed(3)
+    try:
+        exec(wanted["code"])
+        answer = {"tokens": greedy() if wanted["runs"] else []}
+    except Exception:
+        answer = {"error": traceback.format_exc()}
+    print(json.dumps(answer), file=answers, flush=True)
 """
 
 
@@ -44,11 +54,25 @@ def python(monkeypatch):
     monkeypatch.setenv("SLUICE_PYTHON", PYTHON)
 
 
-def make(folder, code):
-    """Writes a checkpoint and returns the class's own greedy tokens."""
-    done = subprocess.run([PYTHON, "-c", MAKE.replace("CODE", code), folder], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def maker():
+    with subprocess.Popen([PYTHON, "-c", MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def make(maker):
+    """Writes a checkpoint and returns the class's own greedy tokens; with runs=False none."""
+
+    def of(folder, code, runs=True):
+        maker.stdin.write(json.dumps({"folder": str(folder), "code": code, "runs": runs}) + "\n")
+        maker.stdin.flush()
+        answer = json.loads(maker.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return answer["tokens"]
+
+    return of
 
 
 def run(folder, *flags, env=None):
@@ -89,7 +113,7 @@ def tokens(done):
     ],
     ids=["merged", "softcap", "untied", "prefix", "sharded", "given by the class"],
 )
-def test_weights_as_from_pretrained_loads_them(tmp_path, code):
+def test_weights_as_from_pretrained_loads_them(tmp_path, make, code):
     expected = make(tmp_path, code)
     done = run(tmp_path)
     assert tokens(done) == expected
@@ -109,15 +133,13 @@ PERSIMMON = 'make("PersimmonConfig")\n'
     ],
     ids=["unused", "missing", "shape", "twice"],
 )
-def test_tensors_that_do_not_fit_are_errors(tmp_path, change, texts):
-    make(tmp_path, f"{PERSIMMON}edited = torch.ones(0)")
-    edit = f"import sys, torch\nfrom safetensors.torch import load_file, save_file\nt = load_file(sys.argv[1])\n{change}\nsave_file(t, sys.argv[1])"
-    subprocess.run([PYTHON, "-c", edit, tmp_path / "model.safetensors"], check=True)
+def test_tensors_that_do_not_fit_are_errors(tmp_path, make, change, texts):
+    make(tmp_path, f"{PERSIMMON}edit(lambda t: {change})", runs=False)
     done = run(tmp_path)
     assert done.returncode == 2 and all(text in done.stderr for text in texts), done.stderr
 
 
-def test_an_unknown_quantisation_is_refused_by_name(tmp_path):
+def test_an_unknown_quantisation_is_refused_by_name(tmp_path, make):
     make(tmp_path, PERSIMMON)
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitnet"}
@@ -133,7 +155,7 @@ def test_an_unknown_quantisation_is_refused_by_name(tmp_path):
         ('make("LlamaConfig", hidden_act="gelu_10")', "hidden_act"),
     ],
 )
-def test_a_variant_that_the_built_in_class_lacks(tmp_path, code, key):
+def test_a_variant_that_the_built_in_class_lacks(tmp_path, make, code, key):
     """The plugin takes it where it is installed. Without the plugin the refusal names it."""
     expected = make(tmp_path, code)
     done = run(tmp_path)
@@ -176,7 +198,7 @@ class OwnForCausalLM(LlamaForCausalLM):
     ],
     ids=["harmless", "mixes tokens", "counts positions"],
 )
-def test_classes_are_compared_with_themselves(tmp_path, before, after, refused, dtype):
+def test_classes_are_compared_with_themselves(tmp_path, make, before, after, refused, dtype):
     """What a class does apart from its attention, the plugin cannot see; the comparison with the class does."""
     make(tmp_path, 'make("LlamaConfig")')
     config = json.loads((tmp_path / "config.json").read_text())
