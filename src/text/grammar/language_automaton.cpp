@@ -115,19 +115,37 @@ LanguageStore::Id LanguageStore::step_slowly(Id id, char32_t code) {
       return (it - 1)->second;
     }
   }
+  return arc(id, code).next;
+}
+
+LanguageStore::Arc LanguageStore::arc(Id id, char32_t code) {
+  if (id == kNone || id == kEmpty || is_exhausted_) return {{0, kLastCode}, kNone};
+  if (code > kLastCode) return {{code, code}, derive(id, code)};
+  const auto find = [code](const State& known) {
+    return std::ranges::upper_bound(known.ranges, code, {},
+                                    [](const auto& entry) { return entry.first.first; });
+  };
+  {
+    const State& known = state(id);
+    const auto it = find(known);
+    if (it != known.ranges.begin() && code <= (it - 1)->first.last) {
+      spend(1);
+      return {(it - 1)->first, (it - 1)->second};
+    }
+  }
   const CodeRange range = interval(id, code);
   const Id next = derive(id, code);
-  if (is_exhausted_) return kNone;
+  if (is_exhausted_) return {range, kNone};
   State& known = state(id);
   if (known.ascii != nullptr)
     for (char32_t c = range.first; c < 128 && c <= range.last; ++c) (*known.ascii)[c] = next;
-  const auto it = std::ranges::upper_bound(known.ranges, range.first, {}, before);
-  const bool is_new = it == known.ranges.begin() || (it - 1)->first.last < range.first;
-  if (is_new && (it == known.ranges.end() || range.last < it->first.first)) {
+  const auto it = find(known);
+  if ((it == known.ranges.begin() || (it - 1)->first.last < range.first) &&
+      (it == known.ranges.end() || range.last < it->first.first)) {
     known.ranges.insert(it, {range, next});
     add_automaton_bytes(sizeof(known.ranges[0]));
   }
-  return next;
+  return {range, next};
 }
 
 LanguageStore::Id LanguageStore::derive_one(Id id, char32_t code) {
@@ -154,9 +172,9 @@ LanguageStore::Id LanguageStore::derive_one(Id id, char32_t code) {
     case Kind::kAny:
     case Kind::kAll: {
       const std::span<const Id> span = list(id);
-      std::vector<Id> parts(span.begin(), span.end());
-      for (Id& part : parts) part = derived(part);
-      return expression.kind == Kind::kAny ? any_of(std::move(parts)) : all_of(std::move(parts));
+      parts_.clear();
+      for (const Id part : span) parts_.push_back(derived(part));
+      return expression.kind == Kind::kAny ? any_of(parts_) : all_of(parts_);
     }
     case Kind::kNot:
       return complement(derived(expression.left));
@@ -235,8 +253,7 @@ bool LanguageStore::explore_live(Id id) {
   for (std::size_t next = 0; next < queue.size() && found == kNone; ++next) {
     const Id top = queue[next];
     for (char32_t code = 0; code <= kLastCode && found == kNone;) {
-      const CodeRange range = interval(top, code);
-      const Id to = step(top, code);
+      const auto [range, to] = arc(top, code);
       if (is_exhausted_) return false;
       if (to != kNone && state(to).live != 0 && parent.try_emplace(to, top).second) {
         queue.push_back(to);
@@ -266,8 +283,7 @@ bool LanguageStore::graph(Id id, std::size_t max_states, Graph& out) {
     const Id top = out.states[next];
     std::vector<std::uint32_t> edges;
     for (char32_t code = 0; code <= kLastCode;) {
-      const CodeRange range = interval(top, code);
-      const Id to = step(top, code);
+      const auto [range, to] = arc(top, code);
       if (is_live(to)) {
         const auto [it, is_new] =
             out.index.try_emplace(to, static_cast<std::uint32_t>(out.states.size()));

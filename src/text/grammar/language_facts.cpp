@@ -67,8 +67,7 @@ bool LanguageStore::never_dies(Id id) {
   for (std::size_t next = 0; next < queue.size() && !dies; ++next) {
     const Id top = queue[next];
     for (char32_t code = 0; code <= kLastCode && !dies;) {
-      const CodeRange range = interval(top, code);
-      const Id to = step(top, code);
+      const auto [range, to] = arc(top, code);
       dies = to == kNone || is_exhausted_ || queue.size() > kMaxStates || !is_live(to);
       if (!dies && to != kAnyText && std::ranges::find(queue, to) == queue.end()) {
         if (never_dies_.size() <= to) never_dies_.resize(expressions_.size() + 64, -1);

@@ -70,8 +70,7 @@ std::uint64_t shortest_length(LanguageStore& store, Id language) {
     const Id top = queue[next];
     if (store.accepts(top)) return length[top];
     for (char32_t code = 0; code <= 0x10FFFF;) {
-      const CodeRange range = store.interval(top, code);
-      const Id to = store.step(top, code);
+      const auto [range, to] = store.arc(top, code);
       if (store.is_exhausted()) return kUnbounded;
       if (store.is_live(to) && length.try_emplace(to, length[top] + 1).second) queue.push_back(to);
       code = range.last + 1;

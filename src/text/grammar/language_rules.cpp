@@ -26,6 +26,7 @@ std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
 }  // namespace
 
 LanguageStore::Id LanguageStore::concat(Id left, Id right) {
+  if (at(left).kind != Kind::kConcat) return concat_one(left, right);
   // the parts of `left` from the last to the first
   std::vector<Id> parts;
   while (at(left).kind == Kind::kConcat) {
@@ -129,6 +130,7 @@ void LanguageStore::merge_repeats(std::vector<Id>& parts) {
   };
   if (std::ranges::none_of(parts, is_counted)) return;
   std::vector<Counted> counted;
+  counted.reserve(parts.size());
   bool has_empty = false;
   for (const Id part : parts) {
     Counted entry{part, kEmpty, 1, 1, part};
@@ -150,18 +152,19 @@ void LanguageStore::merge_repeats(std::vector<Id>& parts) {
   std::ranges::sort(counted, [](const Counted& a, const Counted& b) {
     return std::tie(a.body, a.tail, a.min, a.max) < std::tie(b.body, b.tail, b.min, b.max);
   });
-  std::vector<Counted> merged;
+  std::size_t num_merged = 0;
   for (const Counted& entry : counted) {
-    Counted* last = merged.empty() ? nullptr : &merged.back();
+    Counted* last = num_merged == 0 ? nullptr : &counted[num_merged - 1];
     if (last != nullptr && last->body == entry.body && last->tail == entry.tail &&
         (last->max == kUnbounded || entry.min <= last->max + 1)) {
       if (entry.max > last->max) last->max = entry.max;
       last->whole = kNone;
     } else {
-      merged.push_back(entry);
+      counted[num_merged++] = entry;
     }
   }
-  for (Counted& entry : merged) {
+  counted.resize(num_merged);
+  for (Counted& entry : counted) {
     if (!has_empty || entry.tail != kEmpty || entry.min != 1 || entry.whole == entry.body) continue;
     entry.min = 0;
     entry.whole = kNone;
@@ -169,14 +172,15 @@ void LanguageStore::merge_repeats(std::vector<Id>& parts) {
   }
   parts.clear();
   if (has_empty) parts.push_back(kEmpty);
-  for (const Counted& entry : merged)
+  for (const Counted& entry : counted)
     parts.push_back(entry.whole != kNone
                         ? entry.whole
                         : concat(repeat(entry.body, entry.min, entry.max), entry.tail));
 }
 
-LanguageStore::Id LanguageStore::any_of(std::vector<Id> parts) {
-  std::vector<Id> flat;
+LanguageStore::Id LanguageStore::any_of(std::span<const Id> parts) {
+  std::vector<Id>& flat = flat_;
+  flat.clear();
   for (const Id part : parts) {
     if (part == kAnyText) return kAnyText;
     if (part == kNone) continue;
@@ -209,8 +213,9 @@ LanguageStore::Id LanguageStore::any_of(std::vector<Id> parts) {
   return add(any, flat, {});
 }
 
-LanguageStore::Id LanguageStore::all_of(std::vector<Id> parts) {
-  std::vector<Id> flat;
+LanguageStore::Id LanguageStore::all_of(std::span<const Id> parts) {
+  std::vector<Id>& flat = flat_;
+  flat.clear();
   for (const Id part : parts) {
     if (part == kNone) return kNone;
     if (part == kAnyText) continue;

@@ -79,8 +79,10 @@ class LanguageStore {
   Id one_char(char32_t code);
   Id literals(std::vector<std::u32string> texts);
   Id concat(Id left, Id right);
-  Id any_of(std::vector<Id> parts);
-  Id all_of(std::vector<Id> parts);
+  Id any_of(std::span<const Id> parts);
+  Id any_of(std::initializer_list<Id> parts) { return any_of(std::span(parts)); }
+  Id all_of(std::span<const Id> parts);
+  Id all_of(std::initializer_list<Id> parts) { return all_of(std::span(parts)); }
   Id complement(Id of);
   Id repeat(Id of, std::uint64_t min, std::uint64_t max);
   Id automaton(std::shared_ptr<const TextAutomaton> automaton);
@@ -96,6 +98,12 @@ class LanguageStore {
   }
   // The largest interval around `code` all of whose code points lead to the same state.
   CodeRange interval(Id id, char32_t code);
+  // interval() and step() at once, where both are wanted.
+  struct Arc {
+    CodeRange range;
+    Id next;
+  };
+  Arc arc(Id id, char32_t code);
   bool accepts(Id id) const { return at(id).has_empty; }
   // Whether any text follows from state `id`.
   bool is_live(Id id) { return at(id).is_positive ? id != kNone : explore_live(id); }
@@ -230,6 +238,8 @@ class LanguageStore {
   std::uint32_t derived_stamp_ = 0;
   std::vector<Id> derive_stack_;         // work space of derive()
   std::vector<Id> heads_;                // work space of interval()
+  std::vector<Id> parts_;                // of derive_one()
+  std::vector<Id> flat_;                 // of any_of() and all_of()
   std::vector<std::int8_t> never_dies_;  // by expression; -1: not known
 };
 

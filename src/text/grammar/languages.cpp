@@ -175,8 +175,7 @@ Result<std::string> Languages::example(LanguageId language) {
     }
     for (const char32_t begin : {U'a', U'0', U' ', U'\0'}) {  // printable characters first
       for (char32_t code = begin; code <= 0x10FFFF;) {
-        const CodeRange range = store_->interval(top, code);
-        const Id to = store_->step(top, code);
+        const auto [range, to] = store_->arc(top, code);
         if (store_->is_exhausted()) return too_large();
         if (store_->is_live(to) && from.try_emplace(to, From{top, code}).second)
           queue.push_back(to);

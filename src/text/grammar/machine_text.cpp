@@ -75,10 +75,10 @@ bool Machine::can_finish(std::uint32_t leaf, LanguageStore::Id language, std::ui
 bool Machine::can_follow(LanguageStore::Id language, char32_t first, char32_t last) {
   if (language == LanguageStore::kAnyText) return true;
   for (char32_t code = first; code <= last;) {
-    const LanguageStore::Id next = store_.step(language, code);
+    const auto [range, next] = store_.arc(language, code);
     if (next != LanguageStore::kNone && store_.is_live(next)) return true;
     if (first == last || is_exhausted()) return false;
-    code = store_.interval(language, code).last + 1;
+    code = range.last + 1;
     if (spelling::is_surrogate(code)) code = 0xE000;
   }
   return false;
@@ -88,10 +88,10 @@ bool Machine::may_follow(const TextPlace& at, std::uint32_t leaf, char32_t first
   if (at.count == at.leaf->max) return false;
   if (at.language == LanguageStore::kAnyText) return true;
   for (char32_t code = first; code <= last;) {
-    const LanguageStore::Id next = store_.step(at.language, code);
+    const auto [range, next] = store_.arc(at.language, code);
     if (next != LanguageStore::kNone && can_finish(leaf, next, at.count + 1)) return true;
     if (first == last || is_exhausted()) return false;
-    code = store_.interval(at.language, code).last + 1;
+    code = range.last + 1;
     if (spelling::is_surrogate(code)) code = 0xE000;
   }
   return false;
@@ -167,8 +167,9 @@ void Machine::add_first_bytes(const Item& item, ByteSet& bytes) {
       if (add_inner(at.spelling.kind)) return;
       if (at.leaf->is_json) bytes.set('\\');
       for (char32_t code = 0; code <= 0x10FFFF;) {
-        const char32_t last = store_.interval(at.language, code).last;
-        if (store_.step(at.language, code) != LanguageStore::kNone) {
+        const auto [range, next] = store_.arc(at.language, code);
+        const char32_t last = range.last;
+        if (next != LanguageStore::kNone) {
           for (char32_t c = code; c < 0x80 && c <= last; ++c) bytes.set(c);
           if (last >= 0x80) {
             add_range(0xC2, 0xF4);

@@ -14,6 +14,17 @@ constexpr std::size_t kShortList = 64;
 constexpr std::size_t kMinBased = 512;
 constexpr std::size_t kManyUnknown = 4096;
 
+// Bits that differ; some number of at least `enough` where there are as many.
+std::size_t num_changes(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
+                        std::size_t enough) {
+  constexpr std::size_t kChunk = 64;
+  std::size_t count = 0;
+  for (std::size_t begin = 0; begin < a.size() && count < enough; begin += kChunk)
+    for (std::size_t i = begin; i < std::min(begin + kChunk, a.size()); ++i)
+      count += static_cast<std::size_t>(std::popcount(a[i] ^ b[i]));
+  return count;
+}
+
 }  // namespace
 
 Masks::Masks(Machine& machine, const Vocabulary& vocabulary, std::uint64_t max_bytes)
@@ -294,9 +305,7 @@ Masks::PieceRef Masks::piece_of(std::span<const std::uint32_t> bits) {
   Piece piece;
   for (std::size_t index = 0; smallest > kMinBased && index < vocabulary_.num_bases(); ++index) {
     const std::vector<std::uint32_t>& base = vocabulary_.base(index);
-    std::size_t changes = 0;
-    for (std::size_t i = 0; i < bits.size(); ++i)
-      changes += static_cast<std::size_t>(std::popcount(bits[i] ^ base[i]));
+    const std::size_t changes = num_changes(bits, base, smallest);
     if (changes >= smallest) continue;
     smallest = changes;
     piece.base = static_cast<std::int32_t>(index);
