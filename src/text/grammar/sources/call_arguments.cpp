@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/sources/call_spelling.h"
 #include "text/grammar/sources/structural_tag.h"
 
 namespace sluice::grammar {
@@ -13,6 +14,7 @@ constexpr std::string_view kAnyObject = R"({"type": "object"})";
 constexpr std::string_view kFreeKey = "[A-Za-z_][A-Za-z0-9_.-]{0,63}";
 constexpr std::uint64_t kMaxFreePairs = 64;
 constexpr int kMaxHops = 8;
+constexpr std::size_t kMaxShown = 200;  // bytes of a name in a message
 constexpr const char* kParameters = "urn:sluice:parameters";
 
 // Keywords beside `properties` that constrain nothing here, or that KeyedArguments reads.
@@ -170,11 +172,19 @@ class KeyedArguments {
     const auto add = [&](const std::string& key, const std::string& at,
                          const Json& schema) -> std::optional<Fault> {
       at_ = at;
+      if (!can_spell_key(format_, key)) {
+        if (tool_.is_strict)
+          return refused(
+              fmt::format("the name of the argument `{}`", (base_ + at).substr(0, kMaxShown)));
+        note(base_ + at);
+        return std::nullopt;
+      }
       const Result<NodeId> node = pair(key, property_schema(at, schema));
       if (!node)
         return node.fault().code == "unsupported_tool_schema" ? node.fault()
                                                               : located(node.fault());
       spec.members.push_back({key, *node, is_required(key)});
+      if (is_required(key)) context_.values->push_back({tool_.name, base_ + at, *node});
       return std::nullopt;
     };
     for (const auto& [key, schema] : properties.items())

@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "text/grammar/node.h"
+#include "text/grammar/program.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/schema/unsatisfiable.h"
 #include "text/grammar/sources/call_arguments.h"
 #include "text/grammar/sources/structural_tag.h"
 
@@ -25,10 +28,7 @@ class Calls {
     std::vector<NodeId> heads;  // calls from behind call_open
     for (const CallTool& tool : calls_.tools) {
       Result<NodeId> node = call_of(tool);
-      if (!node && !tool.is_strict) {
-        if (unenforced_ != nullptr) unenforced_->push_back({tool.name, ""});
-        node = call_of({.name = tool.name, .schema = {}});
-      }
+      if (!node && !tool.is_strict) node = any_call_of(tool);
       if (!node) {
         Fault fault = node.fault();
         if (fault.code != "unsupported_tool_schema")
@@ -36,6 +36,15 @@ class Calls {
         return fault;
       }
       heads.push_back(*node);
+    }
+    // Arguments that no text can be would leave the tool out without a word.
+    const std::vector<bool> can_be = find_satisfiable(grammar_);
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      if (can_be[index_of(heads[i])]) continue;
+      const CallTool& tool = calls_.tools[i];
+      const Result<NodeId> node = tool.is_strict ? unsatisfiable(tool, can_be) : any_call_of(tool);
+      if (!node) return node.fault();
+      heads[i] = *node;
     }
     const NodeId call = grammar_.any_of(heads);
     if (format_.syntax == CallSyntax::kChannels) return channels(call, answer);
@@ -55,13 +64,40 @@ class Calls {
   }
   LanguageId regex(std::string_view pattern) { return own_regex(grammar_.languages(), pattern); }
 
+  bool is_keyed() const {
+    return format_.syntax == CallSyntax::kTagged || format_.syntax == CallSyntax::kKeywords ||
+           format_.syntax == CallSyntax::kBraces;
+  }
+  // With any object as its arguments.
+  Result<NodeId> any_call_of(const CallTool& tool) {
+    if (unenforced_ != nullptr) unenforced_->push_back({tool.name, ""});
+    return call_of({.name = tool.name, .schema = {}});
+  }
+  // Why no text is a call of a strict tool.
+  Fault unsatisfiable(const CallTool& tool, const std::vector<bool>& can_be) const {
+    if (!is_keyed()) {
+      SchemaOptions options = options_;
+      options.only_objects = true;
+      Fault fault = unsatisfiable_fault(tool.schema, options);
+      fault.message = fmt::format("The strict tool `{}`: {}", tool.name, fault.message);
+      return fault;
+    }
+    std::string what = "its arguments";
+    for (const ArgumentValue& value : values_)
+      if (value.tool == tool.name && !can_be[index_of(value.node)])
+        what = fmt::format("the argument `{}`", value.pointer);
+    return Fault{
+        400, "unsupported_tool_schema", "",
+        fmt::format("The strict tool `{}` cannot be enforced: in the calls of `{}` no text "
+                    "is a value of {}. Values hold no marks of the format. Leave out "
+                    "`strict`, or change the schema.",
+                    tool.name, format_.name, what)};
+  }
+
   Result<NodeId> call_of(const CallTool& tool) {
-    const ArgumentContext context{grammar_, vocabulary_, options_, format_, unenforced_};
-    const bool is_keyed = format_.syntax == CallSyntax::kTagged ||
-                          format_.syntax == CallSyntax::kKeywords ||
-                          format_.syntax == CallSyntax::kBraces;
+    const ArgumentContext context{grammar_, vocabulary_, options_, format_, unenforced_, &values_};
     const Result<NodeId> arguments =
-        is_keyed ? keyed_arguments(context, tool) : json_arguments(context, tool);
+        is_keyed() ? keyed_arguments(context, tool) : json_arguments(context, tool);
     if (!arguments) return arguments.fault();
     const NodeId name = grammar_.bytes(tool.name);
     switch (format_.syntax) {
@@ -216,6 +252,7 @@ class Calls {
   const SchemaOptions& options_;
   const ToolFormat& format_;
   std::vector<Unenforced>* unenforced_;
+  std::vector<ArgumentValue> values_;
 };
 
 }  // namespace
