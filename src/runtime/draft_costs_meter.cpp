@@ -21,6 +21,8 @@ constexpr int kMaxRows = 512, kMaxRowsOnCpu = 32, kMaxSequencesOnCpu = 8;
 constexpr int kFirstRowsOnCpu = 8;
 constexpr int kMaxRounds = 32;
 constexpr double kBudget_s = 0.8;  // behind it, only what must be known is measured
+// While other programs disturb the runs, it takes longer.
+constexpr double kLongestBudget_s = 1.6, kSteady = 1.15;
 
 class Meter {
  public:
@@ -45,9 +47,7 @@ class Meter {
     run(step_of(batch));
   }
 
-  bool has_time() const {
-    return std::chrono::duration<double>(Clock::now() - start_).count() < kBudget_s;
-  }
+  bool has_time() const { return elapsed_s() < kBudget_s; }
   // A decode step, and the drafts behind it: chains, or trees.
   Batch plain(int sequences, int drafts = 0, bool are_trees = false) const {
     Batch batch = empty(ForwardMode::kDecode);
@@ -85,17 +85,20 @@ class Meter {
   std::size_t measure(const Batch& batch) {
     Measured& one = steps_.emplace_back(step_of(batch));
     const double first = run(one.step);
-    one.seconds = on_cpu_ && !has_time() ? first : run(one.step);
+    one.add(on_cpu_ && !has_time() ? first : run(one.step));
     return steps_.size() - 1;
   }
   // Steps in turn, so that what disturbs the machine for a while disturbs not all runs of one. The
-  // second run of two counts: it finds in the caches what a step of its kind leaves there.
+  // second run of two counts: it finds in the caches what a step of its kind leaves there. A run
+  // that nothing disturbed comes again.
   void measure_again() {
     for (int round = 0; round < kMaxRounds; ++round)
       for (Measured& one : steps_) {
-        if (!has_time()) return;
+        if (!has_time() &&
+            (elapsed_s() > kLongestBudget_s || std::ranges::all_of(steps_, &Measured::is_steady)))
+          return;
         (void)run(one.step);
-        one.seconds = std::min(one.seconds, run(one.step));
+        one.add(run(one.step));
       }
   }
   double seconds(std::size_t step) const { return steps_[step].seconds; }
@@ -104,8 +107,16 @@ class Meter {
   struct Measured {
     explicit Measured(Step&& what) : step(std::move(what)) {}
     Step step;
-    double seconds = std::numeric_limits<double>::infinity();  // the shortest run
+    // The shortest run, and the next one.
+    double seconds = std::numeric_limits<double>::infinity(), next = seconds;
+
+    void add(double run) {
+      next = std::min(next, std::max(seconds, run));
+      seconds = std::min(seconds, run);
+    }
+    bool is_steady() const { return next < kSteady * seconds; }
   };
+  double elapsed_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   Step step_of(const Batch& batch) const {
     Step step;
     step.dp.assign(static_cast<std::size_t>(num_groups_), batch);
@@ -283,6 +294,7 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
       costs.next_tree_pass.points.push_back(
           {n, std::max(0.0, meter.seconds(all_levels.at(n)) - one) / (drafts - 1)});
   }
+  make_ascending(costs.first_pass);
   if (limits.max_drafts > 0 && slots > sequences) {
     // Where there was no time, a slot costs the same share of a row.
     const CostLine::Point last = costs.first_pass.points.back();

@@ -16,8 +16,8 @@ struct DraftMeterLimits {
   int levels = 0;         // of trees
 };
 
-// Runs steps of tokens 0 in the first pages, which nobody holds yet. It takes about a second, or
-// where steps are slower than that a few of them. Large steps on a CPU are left out: the lines
+// Runs steps of tokens 0 in the first pages, which nobody holds yet. It takes one or two seconds,
+// or where steps are slower than that a few of them. Large steps on a CPU are left out: the lines
 // behind the last points stand for them.
 //
 // `run` does a step on all ranks and returns when its results are there. `runner` is the first of
