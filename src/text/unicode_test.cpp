@@ -4,6 +4,8 @@
 
 #include <ctime>
 
+#include "base/build.h"
+
 namespace sluice {
 namespace {
 
@@ -97,7 +99,7 @@ TEST(Normalize, ALongRunOfMarksTakesNoQuadraticTime) {
     text += "\u0301\u0323";  // classes 230 and 220: each pair is out of order
   const std::clock_t begun = std::clock();
   const std::string normal = normalize(text, NormalForm::kNfc);
-  EXPECT_LT(std::clock() - begun, 2 * CLOCKS_PER_SEC);
+  EXPECT_LT(std::clock() - begun, (kTimedBuild ? 2 : 20) * CLOCKS_PER_SEC);
   EXPECT_TRUE(normal.starts_with("\u1EA1\u0323"));
 }
 

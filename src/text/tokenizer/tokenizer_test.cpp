@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "base/build.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "text/unicode.h"
@@ -126,7 +127,8 @@ TEST(Tokenizer, LongInputsTakeNoQuadraticTime) {
       // time of this process, so that a busy machine does not count
       const std::clock_t begun = std::clock();
       const auto ids = tokenizer->encode(texts[i]);
-      EXPECT_LT(std::clock() - begun, 2 * CLOCKS_PER_SEC) << name << " text " << i;
+      EXPECT_LT(std::clock() - begun, (kTimedBuild ? 2 : 20) * CLOCKS_PER_SEC)
+          << name << " text " << i;
       if (std::string_view(name) == "gpt2-bytelevel") {
         EXPECT_EQ(tokenizer->decode(ids, false), to_valid_utf8(texts[i])) << i;
       }
