@@ -278,7 +278,7 @@ void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
     update.finish = FinishReason::kLength;
   }
   if (!choice.filter.stopped() && update.finish != FinishReason::kNone) {
-    update.text += choice.filter.push(choice.detokenizer.finish());
+    update.text += choice.filter.push(choice.detokenizer.finish_answer());
     update.text += choice.filter.flush();
   }
   if (choice.filter.stopped()) {
