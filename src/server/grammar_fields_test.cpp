@@ -235,6 +235,29 @@ TEST(GrammarFields, BesideACallThatIsAskedForTheyAreIgnored) {
   EXPECT_EQ(ignored(kChat, "\"auto\"", R"("regex": "a")"), "");
 }
 
+TEST(GrammarFields, EmptyValuesAreNotTakenForNone) {
+  TestServer server;
+  set_end_token(server);
+  for (const std::string path : {kChat, kGenerate, kMessages, kResponses, kOllama}) {
+    const std::string prefix = path == kGenerate ? "sampling_params." : "";
+    const auto refused = [&](const std::string& name, const std::string& value,
+                             const std::string& word) {
+      expect_refused(server, {{path.c_str(), "\"" + name + "\": " + value, prefix + name, {word}}});
+    };
+    refused("guided_choice", "[]", "0 strings");
+    refused("guided_choice", "{}", "not an object");
+    refused("structural_tag", "{}", "`" + prefix + "structural_tag");
+    for (const std::string name : {"guided_regex", "guided_grammar", "regex", "ebnf", "grammar"}) {
+      refused(name, "[]", "not an array");
+      refused(name, "{}", "not an object");
+    }
+    for (const std::string name : {"guided_choice", "structural_tag", "regex"}) {
+      const std::string fields = "\"" + name + "\": null";
+      EXPECT_EQ(server.call("POST", path, body_of(path, fields)).status, 200) << fields;
+    }
+  }
+}
+
 TEST(GrammarFields, DeepSchemasAreToldTheLimitAndTheWayAround) {
   TestServer server;
   set_end_token(server);
