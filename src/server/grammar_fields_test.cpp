@@ -258,6 +258,23 @@ TEST(GrammarFields, EmptyValuesAreNotTakenForNone) {
   }
 }
 
+TEST(GrammarFields, WhatNeverEndsIsNamed) {
+  TestServer server;
+  set_end_token(server);
+  const std::string format = R"("response_format": {"type": "json_schema", "json_schema": )"
+                             R"({"schema": {"type": "object"}}}, "ignore_eos": true)";
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "g", )"
+                            R"("parameters": {"type": "object"}}}], "tool_choice": "required", )"
+                            R"("ignore_eos": true)";
+  expect_refused(server,
+                 {{kChat, format, "ignore_eos", {"`response_format.json_schema.schema`"}},
+                  {kChat, tools, "ignore_eos", {"`ignore_eos` and `tools` exclude each other"}},
+                  {kGenerate,
+                   R"("regex": "a", "ignore_eos": true)",
+                   "sampling_params.ignore_eos",
+                   {"`sampling_params.ignore_eos` and `sampling_params.regex`"}}});
+}
+
 TEST(GrammarFields, DeepSchemasAreToldTheLimitAndTheWayAround) {
   TestServer server;
   set_end_token(server);
