@@ -124,7 +124,7 @@ std::vector<BodyCase> field_cases(int vocab) {
        "invalid_value"},
       {"ChoiceOfNumbers", kChat, chat(R"("guided_choice": [1])"), 400, "guided_choice",
        "invalid_type"},
-      {"GrammarWithoutEnd", kChat, chat(R"("regex": "a", "ignore_eos": true)"), 400, "regex",
+      {"GrammarWithoutEnd", kChat, chat(R"("regex": "a", "ignore_eos": true)"), 400, "ignore_eos",
        "no_end_token"},
       {"ToolRequiredOfNone", kChat, chat(R"("tool_choice": "required")"), 400, "tool_choice",
        "invalid_value"},

@@ -173,6 +173,9 @@ void FakeEngine::step(Sequence& sequence) {
     if (at_end && !request.ignore_eos) {
       event.finish = FinishReason::kStop;
       event.matched_token = eos;
+    } else if (std::ranges::count(request.params.stop_token_ids, token) > 0) {
+      event.finish = FinishReason::kStop;
+      event.matched_token = token;
     } else if (sequence.matcher && sequence.matcher->push(token)) {
       event.finish = FinishReason::kStop;
       event.matched_stop_string = true;

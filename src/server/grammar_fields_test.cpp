@@ -187,6 +187,94 @@ TEST(GrammarFields, IgnoredKeywordsAreNamedAsTheClientWroteThem) {
       "response_format.schema#/properties/a/x-order");
 }
 
+// The answer is a call, so that no grammar of the request binds it.
+TEST(GrammarFields, BesideACallThatIsAskedForTheyAreIgnored) {
+  TestServer server;
+  set_end_token(server);
+  const auto ignored = [&](const char* path, const std::string& choice, const std::string& field) {
+    const std::string tool = R"("name": "g", "parameters": {"type": "object"})";
+    const std::string tools = path == std::string_view(kMessages)
+                                  ? R"({"name": "g", "input_schema": {"type": "object"}})"
+                              : path == std::string_view(kResponses)
+                                  ? R"({"type": "function", )" + tool + "}"
+                                  : R"({"type": "function", "function": {)" + tool + "}}";
+    const ClientReply reply = server.call(
+        "POST", path,
+        body_of(path, R"("tools": [)" + tools + R"(], "tool_choice": )" + choice + ", " + field));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    const auto found = reply.headers.find("x-ignored-fields");
+    return found == reply.headers.end() ? std::string() : found->second;
+  };
+  const std::string schema = R"({"type": "json_schema", "json_schema": {"schema": {}}})";
+  const std::string named = R"({"type": "function", "function": {"name": "g"}})";
+  const std::string allowed = R"({"type": "allowed_tools", "mode": "required", "tools": )"
+                              R"([{"type": "function", "function": {"name": "g"}}]})";
+  for (const std::string& choice : {std::string("\"required\""), named, allowed}) {
+    EXPECT_EQ(ignored(kChat, choice, R"("response_format": )" + schema), "response_format");
+    EXPECT_EQ(ignored(kChat, choice, R"("response_format": {"type": "json_object"})"),
+              "response_format");
+    EXPECT_EQ(ignored(kChat, choice, R"("structured_outputs": {"choice": ["a"]})"),
+              "structured_outputs");
+    for (const std::string name : {"regex", "guided_regex"})
+      EXPECT_EQ(ignored(kChat, choice, "\"" + name + R"(": "a")"), name);
+    EXPECT_EQ(ignored(kChat, choice, R"("guided_choice": ["a"])"), "guided_choice");
+    EXPECT_EQ(ignored(kChat, choice, R"("ebnf": "root ::= \"a\"")"), "ebnf");
+    EXPECT_EQ(ignored(kChat, choice, R"("response_format": {"type": "text"})"), "");
+  }
+  const std::string format = R"({"format": {"type": "json_schema", "name": "a", "schema": {}}})";
+  EXPECT_EQ(ignored(kResponses, "\"required\"", R"("text": )" + format), "text.format");
+  EXPECT_EQ(ignored(kResponses, R"({"type": "function", "name": "g"})", R"("regex": "a")"),
+            "regex");
+  const std::string anthropic = R"({"type": "json_schema", "schema": {}})";
+  for (const std::string choice : {R"({"type": "any"})", R"({"type": "tool", "name": "g"})"}) {
+    EXPECT_EQ(ignored(kMessages, choice, R"("output_config": {"format": )" + anthropic + "}"),
+              "output_config.format");
+    EXPECT_EQ(ignored(kMessages, choice, R"("output_format": )" + anthropic), "output_format");
+  }
+  // With `auto` it binds the answers that are no call.
+  EXPECT_EQ(ignored(kChat, "\"auto\"", R"("regex": "a")"), "");
+}
+
+TEST(GrammarFields, EmptyValuesAreNotTakenForNone) {
+  TestServer server;
+  set_end_token(server);
+  for (const std::string path : {kChat, kGenerate, kMessages, kResponses, kOllama}) {
+    const std::string prefix = path == kGenerate ? "sampling_params." : "";
+    const auto refused = [&](const std::string& name, const std::string& value,
+                             const std::string& word) {
+      expect_refused(server, {{path.c_str(), "\"" + name + "\": " + value, prefix + name, {word}}});
+    };
+    refused("guided_choice", "[]", "0 strings");
+    refused("guided_choice", "{}", "not an object");
+    refused("structural_tag", "{}", "`" + prefix + "structural_tag");
+    for (const std::string name : {"guided_regex", "guided_grammar", "regex", "ebnf", "grammar"}) {
+      refused(name, "[]", "not an array");
+      refused(name, "{}", "not an object");
+    }
+    for (const std::string name : {"guided_choice", "structural_tag", "regex"}) {
+      const std::string fields = "\"" + name + "\": null";
+      EXPECT_EQ(server.call("POST", path, body_of(path, fields)).status, 200) << fields;
+    }
+  }
+}
+
+TEST(GrammarFields, WhatNeverEndsIsNamed) {
+  TestServer server;
+  set_end_token(server);
+  const std::string format = R"("response_format": {"type": "json_schema", "json_schema": )"
+                             R"({"schema": {"type": "object"}}}, "ignore_eos": true)";
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "g", )"
+                            R"("parameters": {"type": "object"}}}], "tool_choice": "required", )"
+                            R"("ignore_eos": true)";
+  expect_refused(server,
+                 {{kChat, format, "ignore_eos", {"`response_format.json_schema.schema`"}},
+                  {kChat, tools, "ignore_eos", {"`ignore_eos` and `tools` exclude each other"}},
+                  {kGenerate,
+                   R"("regex": "a", "ignore_eos": true)",
+                   "sampling_params.ignore_eos",
+                   {"`sampling_params.ignore_eos` and `sampling_params.regex`"}}});
+}
+
 TEST(GrammarFields, DeepSchemasAreToldTheLimitAndTheWayAround) {
   TestServer server;
   set_end_token(server);

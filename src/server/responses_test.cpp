@@ -449,6 +449,9 @@ TEST(Responses, FaultsNameTheValue) {
     EXPECT_EQ(reply.error("param"), row.param) << reply.body;
   }
   EXPECT_EQ(server.call("POST", kResponses, "{}").error("param"), "input");
+  EXPECT_EQ(
+      server.call("POST", kResponses, request(R"("previous_response_id": "")")).error("param"),
+      "previous_response_id");
   EXPECT_EQ(server.call("POST", kResponses, request(R"("previous_response_id": "resp_x")")).status,
             404);
   EXPECT_EQ(server.call("GET", "/v1/responses/resp_x").error("code"), "response_not_found");

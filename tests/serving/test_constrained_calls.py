@@ -32,6 +32,7 @@ RIGHT = [
     row(hermes() + hermes(), [ROME], parallel_tool_calls=False),
     row(hermes(), [ROME], stop=["</tool_call>"]),
     row(hermes(), [("get_weather", None)], finish="length", max_tokens=50),
+    row(hermes(), [("get_weather", None)], finish="stop", stop=["ome"]),
     row(hermes(BOTH, "label"), [("label", BOTH)]),  # in the order of the model
 ]
 STEERED = [

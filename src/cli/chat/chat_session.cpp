@@ -268,7 +268,7 @@ Result<ChatSession::Reply> ChatSession::say(const std::string& message,
   }
   if (inbox->finish == FinishReason::kError) return inbox->error;
   ChatDelta rest;
-  splitter.push(detokenizer.finish(), rest);
+  splitter.push(detokenizer.finish_answer(), rest);
   splitter.finish(rest);
   add(std::move(rest));
   reply.cut = inbox->finish == FinishReason::kLength;

@@ -84,7 +84,7 @@ class TextStream {
   }
   std::string finish() {
     if (filter_.stopped()) return "";
-    std::string out = filter_.push(detokenizer_.finish());
+    std::string out = filter_.push(detokenizer_.finish_answer());
     if (!filter_.stopped()) out += filter_.flush();
     return out;
   }

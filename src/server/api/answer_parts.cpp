@@ -25,7 +25,7 @@ void AnswerReader::add(const ChoiceUpdate& update) {
   ChatDelta delta;
   output_.push(update.text, delta);
   if (update.finish != FinishReason::kNone)
-    output_.finish(delta, update.finish != FinishReason::kStop);
+    output_.finish(delta, update.is_cut, update.unsent_stop);
   if (was_reasoning && output_.in_reasoning())
     reasoning_tokens_ += static_cast<int>(update.tokens.size());
   if (!delta.reasoning.empty()) append(AnswerPart::kThought, -1, std::move(delta.reasoning));

@@ -37,6 +37,8 @@ class AnswerReader {
   const std::string& matched_stop() const { return matched_stop_; }  // the stop string, or empty
   int reasoning_tokens() const { return reasoning_tokens_; }
   bool has_calls() const { return output_.num_calls() > 0; }
+  // The last call was cut, so its arguments are not whole.
+  bool has_cut_call() const { return output_.is_cut_off() && output_.incomplete(); }
 
  private:
   void append(AnswerPart::Kind kind, int call, std::string&& text);

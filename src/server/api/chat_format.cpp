@@ -54,7 +54,7 @@ void ChatFormat::add(const ChoiceUpdate& update) {
   const bool reasoning_before = choice.output.in_reasoning();
   choice.output.push(update.text, choice.pending);
   if (update.finish != FinishReason::kNone)
-    choice.output.finish(choice.pending, update.finish != FinishReason::kStop);
+    choice.output.finish(choice.pending, update.is_cut, update.unsent_stop);
   if (set_.one_tool_call)
     std::erase_if(choice.pending.tools, [](const ToolDelta& call) { return call.index > 0; });
   if (reasoning_before && choice.output.in_reasoning())
@@ -93,7 +93,8 @@ void ChatFormat::put_reasoning(Json& message, const std::string& text) const {
 }
 
 Json ChatFormat::finish_reason(const Choice& choice) const {
-  if (choice.finish == FinishReason::kStop && choice.output.num_calls() > 0) return "tool_calls";
+  const bool has_calls = choice.output.num_calls() > 0 && !choice.output.is_cut_off();
+  if (choice.finish == FinishReason::kStop && has_calls) return "tool_calls";
   return finish_reason_json(choice.finish);
 }
 

@@ -185,11 +185,8 @@ std::optional<Fault> read_structured_outputs(const std::string& path, const Json
 
 std::optional<Fault> read_grammar_field(std::string_view name, const std::string& path,
                                         const Json& json, GenerationFields& out) {
-  // An empty object or list asks for nothing; an empty text is a fault of most grammars.
-  const bool is_schema =
-      name == "guided_json" || name == "json_schema" || name == "response_format";
-  const bool is_wrong = name == "structured_outputs" && !json.is_object();
-  if (!is_schema && !is_wrong && !json.is_string() && json.empty()) return std::nullopt;
+  // It holds fields, and none of them is given. Anything else that is empty says something.
+  if (name == "structured_outputs" && json.is_object() && json.empty()) return std::nullopt;
   if (name == "response_format") return read_response_format(path, json, out);
   if (name == "structured_outputs") return read_structured_outputs(path, json, out);
   if (name == "guided_json" || name == "json_schema") return read_schema(path, json, out);

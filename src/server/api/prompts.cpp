@@ -62,6 +62,16 @@ Fault too_deep(std::string_view body) {
                   depth_of(body), kRequestJson.max_depth)};
 }
 
+Fault ends_never(const GrammarField& grammar) {
+  static constexpr std::string_view kPrefix = "sampling_params.";
+  const bool is_nested = grammar.param.starts_with(kPrefix);
+  const std::string name = std::string(is_nested ? kPrefix : "") + "ignore_eos";
+  return Fault{400, "no_end_token", name,
+               fmt::format("`{}` and `{}` exclude each other: constrained output ends with an end "
+                           "token of the model.",
+                           name, grammar.param)};
+}
+
 // Others come from the server's state, or from the client that has left.
 bool is_of_grammar(const Fault& fault) {
   return fault.status == 400 || fault.status == 500;
@@ -236,6 +246,7 @@ std::optional<Fault> add_grammar(const ServedModel& model, const HttpRequest& re
   }
   if (!maker) {
     Fault fault = maker.fault();
+    if (fault.code == "no_end_token" && plan.request.ignore_eos) return ends_never(*fields.grammar);
     fault.param = fields.grammar->param;
     if (fault.message.find("`" + fault.param + "`") == std::string::npos)
       fault.message = fmt::format("`{}`: {}", fault.param, fault.message);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/api/field_values.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "text/parsers/reasoning_parser.h"
 #include "text/parsers/tool_format.h"
@@ -112,8 +113,13 @@ Result<ToolChoice> read_tool_choice(const Json& tool_choice, const Json& tools) 
 std::optional<Fault> constrain_calls(const ServerState& state, const ServedModel& model,
                                      const ChatPrompt& prompt, const ToolChoice& choice,
                                      GenerationFields& fields) {
-  if (choice.is_required)
+  if (choice.is_required) {
     if (auto fault = check_required(model, prompt)) return fault;
+    // The answer is a call, which this grammar does not bind.
+    if (fields.grammar)
+      note_without_effect(fields.grammar->param.substr(0, fields.grammar->param.find('.')),
+                          fields.ignored);
+  }
   if (!prompt.tools.is_array() || model.tool_parser.empty()) return std::nullopt;
   grammar::CallSource calls;
   calls.format = model.tool_parser;

@@ -1,5 +1,6 @@
 #include "server/core/generation.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -278,16 +279,31 @@ void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
     update.finish = FinishReason::kLength;
   }
   if (!choice.filter.stopped() && update.finish != FinishReason::kNone) {
-    update.text += choice.filter.push(choice.detokenizer.finish());
+    update.text += choice.filter.push(choice.detokenizer.finish_answer());
     update.text += choice.filter.flush();
   }
   if (choice.filter.stopped()) {
     update.finish = FinishReason::kStop;
     update.matched_stop = std::string(choice.filter.matched());
+    if (!plan_.keep_stop) update.unsent_stop = update.matched_stop;
+  } else if (update.ends_with_stop_token && is_text_token(update.matched_token)) {
+    update.unsent_stop = model_->tokenizer->token_bytes(update.matched_token);
   }
+  update.is_cut = update.finish != FinishReason::kNone &&
+                  (!update.ends_with_token() || is_text_token(update.matched_token));
   update.tokens = std::span(event.tokens).first(used);
   update.logprobs =
       std::span(event.token_logprobs).first(std::min(used, event.token_logprobs.size()));
+}
+
+// A token that stops this request and is text otherwise: the model does not end its answer with it.
+bool Generation::is_text_token(std::int32_t token) const {
+  const auto has = [token](const std::vector<std::int32_t>& list) {
+    return std::ranges::find(list, token) != list.end();
+  };
+  const bool ends_answer =
+      !plan_.request.ignore_eos && has(model_->engine->generation_config().eos_token_ids);
+  return !ends_answer && (!model_->tokenizer->is_special(token) || has(plan_.kept_tokens));
 }
 
 void Generation::keep_for_captures(Choice& choice, const ChoiceUpdate& update) {

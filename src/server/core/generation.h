@@ -40,6 +40,8 @@ struct ChoiceUpdate {
   FinishReason finish = FinishReason::kNone;
   std::int32_t matched_token = -1;
   std::string matched_stop;
+  bool is_cut = false;      // with `finish`: a stop of the request or the engine ended the text
+  std::string unsent_stop;  // what then stands behind the text: a stop string or token
   std::optional<Json> captures;  // with `finish`, where the plan asks for them
 
   // An end token is the last of `tokens`.
@@ -135,6 +137,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void begin();
   void on_event(int prompt, Event&& event);
   void decode(Choice& choice, Event& event, ChoiceUpdate& update);
+  bool is_text_token(std::int32_t token) const;
   void apply(FinishReason engine_finish, const ChoiceUpdate& update);
   void keep_for_captures(Choice& choice, const ChoiceUpdate& update);
   void find_captures(Event&& event, ChoiceUpdate&& update);

@@ -236,7 +236,7 @@ void ResponsesFormat::close_call(std::string* events) {
   append(*events, "response.custom_tool_call_input.done", std::move(fields));
 }
 
-void ResponsesFormat::close_item(std::string* events) {
+void ResponsesFormat::close_item(std::string* events, bool is_last) {
   if (!is_open_) return;
   if (kind_ == AnswerPart::kThought)
     close_reasoning(events);
@@ -245,7 +245,9 @@ void ResponsesFormat::close_item(std::string* events) {
   else
     close_call(events);
   const FinishReason finish = reader_.finish();
-  const bool is_cut = finish == FinishReason::kLength || finish == FinishReason::kAbort;
+  const bool is_cut =
+      is_last && (finish == FinishReason::kLength || finish == FinishReason::kAbort ||
+                  (kind_ == AnswerPart::kCall && reader_.has_cut_call()));
   item_["status"] = is_cut ? "incomplete" : "completed";
   if (events)
     append(*events, "response.output_item.done",
@@ -257,7 +259,7 @@ void ResponsesFormat::close_item(std::string* events) {
 void ResponsesFormat::read_parts(std::string* events) {
   for (const AnswerPart& part : reader_.take()) {
     if (part.is_new) {
-      close_item(events);
+      close_item(events, false);
       open_item(part, events);
     }
     extend_item(part.text, events);

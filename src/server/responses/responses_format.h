@@ -49,7 +49,7 @@ class ResponsesFormat : public ReplyFormat {
   // The item that is open; `events` may be null.
   void open_item(const AnswerPart& part, std::string* events);
   void extend_item(const std::string& text, std::string* events);
-  void close_item(std::string* events);
+  void close_item(std::string* events, bool is_last = true);
   void close_reasoning(std::string* events);
   void close_text(std::string* events);
   void close_call(std::string* events);

@@ -207,6 +207,9 @@ Result<ResponsesRequest> read_responses_request(const Json& body) {
   if (auto fault = read_member(body, "truncation", "truncation", truncation)) return *fault;
   if (auto fault = read_member(body, "store", "store", store)) return *fault;
   out.instructions = instructions.value_or("");
+  if (previous && previous->empty())
+    return invalid_value("previous_response_id",
+                         "`previous_response_id` is empty; give the id of a response, or null.");
   out.previous_id = previous.value_or("");
   out.is_stored = store.value_or(true);
   if (truncation && *truncation != "auto" && *truncation != "disabled")

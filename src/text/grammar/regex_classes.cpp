@@ -137,6 +137,31 @@ std::optional<char32_t> hex(const std::u32string& text, std::size_t& at, std::si
   return value;
 }
 
+// What ECMA 262 has between the braces of \p besides categories: scripts, and names of binary
+// properties, long and short.
+bool is_other_property(std::string_view name) {
+  static constexpr std::string_view kScripts[] = {"Script=", "sc=", "Script_Extensions=", "scx="};
+  static constexpr std::string_view kBinary =
+      " ASCII ASCII_Hex_Digit AHex Alphabetic Alpha Assigned Bidi_Control Bidi_C "
+      "Bidi_Mirrored Bidi_M Case_Ignorable CI Cased Changes_When_Casefolded CWCF "
+      "Changes_When_Casemapped CWCM Changes_When_Lowercased CWL "
+      "Changes_When_NFKC_Casefolded CWKCF Changes_When_Titlecased CWT "
+      "Changes_When_Uppercased CWU Dash Default_Ignorable_Code_Point DI Deprecated Dep "
+      "Diacritic Dia Emoji Emoji_Component EComp Emoji_Modifier EMod Emoji_Modifier_Base "
+      "EBase Emoji_Presentation EPres Extended_Pictographic ExtPict Extender Ext "
+      "Grapheme_Base Gr_Base Grapheme_Extend Gr_Ext Hex_Digit Hex IDS_Binary_Operator IDSB "
+      "IDS_Trinary_Operator IDST ID_Continue IDC ID_Start IDS Ideographic Ideo "
+      "Join_Control Join_C Logical_Order_Exception LOE Lowercase Lower Math "
+      "Noncharacter_Code_Point NChar Pattern_Syntax Pat_Syn Pattern_White_Space Pat_WS "
+      "Quotation_Mark QMark Radical Regional_Indicator RI Sentence_Terminal STerm "
+      "Soft_Dotted SD Terminal_Punctuation Term Unified_Ideograph UIdeo Uppercase Upper "
+      "Variation_Selector VS White_Space space XID_Continue XIDC XID_Start XIDS ";
+  const auto begins = [name](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::ranges::any_of(kScripts, begins) ||
+         (name.find(' ') == std::string_view::npos &&
+          kBinary.find(" " + std::string(name) + " ") != std::string_view::npos);
+}
+
 Result<ClassEscape> property(const std::u32string& text, std::size_t& at, std::size_t begin,
                              bool is_negative) {
   std::string name;
@@ -158,6 +183,8 @@ Result<ClassEscape> property(const std::u32string& text, std::size_t& at, std::s
     return ClassEscape{false, std::move(ranges)};
   }
   if (name == "Any") return ClassEscape{false, {{0, is_negative ? 0 : kLastCode}}};
+  if (is_other_property(name))
+    return unsupported_regex(fmt::format("the property \\p{{{}}}", name), begin);
   return invalid("no general category has the name of this \\p", begin);
 }
 

@@ -65,7 +65,7 @@ void ChatOutput::push(std::string_view text, ChatDelta& out) {
   }
 }
 
-void ChatOutput::finish(ChatDelta& out, bool is_cut) {
+void ChatOutput::finish(ChatDelta& out, bool is_cut, std::string_view stop) {
   if (harmony_) return add_events(harmony_->finish(is_cut), out);
   if (reasoning_) {
     std::string calls;
@@ -79,7 +79,10 @@ void ChatOutput::finish(ChatDelta& out, bool is_cut) {
     add_content(delta.content, out);
     add_content(calls, out);
   }
-  if (tools_) add_events(tools_->finish(is_cut), out);
+  if (tools_) {
+    if (is_cut) add_events(tools_->push_stop(stop), out);
+    add_events(tools_->finish(is_cut), out);
+  }
   if (frame_) out.content += frame_->finish();
 }
 

@@ -51,8 +51,9 @@ class ChatOutput {
 
   // Adds what `text` brings to `out`.
   void push(std::string_view text, ChatDelta& out);
-  // The end of the text. `is_cut`: the engine ended it, not the model.
-  void finish(ChatDelta& out, bool is_cut = false);
+  // The end of the text. `is_cut`: the model did not end it. `stop`: the stop string behind the
+  // text that cut it, which may close a call.
+  void finish(ChatDelta& out, bool is_cut = false, std::string_view stop = {});
   bool in_reasoning() const {
     return harmony_ ? harmony_->in_reasoning() : reasoning_ && reasoning_->in_reasoning();
   }
@@ -62,6 +63,10 @@ class ChatOutput {
   // The arguments of a call are not a whole JSON object.
   bool incomplete() const {
     return harmony_ ? harmony_->incomplete() : tools_ && tools_->incomplete();
+  }
+  // The text was cut inside a call.
+  bool is_cut_off() const {
+    return harmony_ ? harmony_->is_cut_off() : tools_ && tools_->is_cut_off();
   }
 
  private:

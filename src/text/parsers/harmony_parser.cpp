@@ -375,6 +375,7 @@ std::vector<ToolEvent> HarmonyParser::finish(bool is_cut) {
   switch (state_) {
     case State::kHeader:
       head_ += held;
+      is_cut_off_ = is_cut && reads_calls_ && !word_behind(head_, kTo).empty();
       if (!is_cut && head_.find(kChannel) != std::string::npos) text(Body::kContent, head_);
       if (!is_marked_ && !trimmed(head_).empty() && !is_cut) text(Body::kContent, head_);
       break;
@@ -386,7 +387,7 @@ std::vector<ToolEvent> HarmonyParser::finish(bool is_cut) {
         if (read_json(c) == JsonCall::Status::kInvalid) arguments(std::string_view(&c, 1));
       if (is_cut) {
         tell();
-        incomplete_ = true;
+        incomplete_ = is_cut_off_ = true;
       } else {
         end_broken();
       }
@@ -395,6 +396,7 @@ std::vector<ToolEvent> HarmonyParser::finish(bool is_cut) {
       if (told_) arguments(held);
       raw_ += held;
       end_broken();
+      is_cut_off_ = is_cut && incomplete_;
       break;
     case State::kTail:
       break;

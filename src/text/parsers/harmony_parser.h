@@ -39,6 +39,8 @@ class HarmonyParser {
 
   int num_calls() const { return num_calls_; }
   bool incomplete() const { return incomplete_; }
+  // finish(true) came inside a call.
+  bool is_cut_off() const { return is_cut_off_; }
   bool in_reasoning() const { return state_ == State::kBody && body_ == Body::kReasoning; }
 
  private:
@@ -90,7 +92,7 @@ class HarmonyParser {
   JsonCall json_;
   bool told_ = false, began_ = false;
   int num_calls_ = 0;
-  bool incomplete_ = false;
+  bool incomplete_ = false, is_cut_off_ = false;
   std::size_t max_held_ = kMaxHeldCall;
 };
 

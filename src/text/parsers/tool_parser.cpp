@@ -225,6 +225,7 @@ void ToolParser::complete() {
   tell();
   begun_ = told_ = false;
   ++block_calls_;
+  ++whole_calls_;
   raw_.clear();
   raw_marker_ = 0;
   id_.clear();
@@ -274,7 +275,31 @@ void ToolParser::give_up(bool again) {
   content(raw);
 }
 
+std::vector<ToolEvent> ToolParser::push_stop(std::string_view stop) {
+  if (state_ == State::kText || state_ == State::kBlock) return {};
+  ToolParser probe = *this;
+  std::vector<ToolEvent> events;
+  for (std::size_t i = 0; i < stop.size() && probe.whole_calls_ == whole_calls_; ++i)
+    for (ToolEvent& event : probe.push(stop.substr(i, 1))) events.push_back(std::move(event));
+  const std::string name = begun_ ? name_ : std::string(trimmed(head_));
+  if (probe.whole_calls_ == whole_calls_ || probe.name_ != name) return {};
+  std::erase_if(events, [](const ToolEvent& e) { return e.kind == ToolEvent::Kind::kContent; });
+  std::string arguments;
+  for (const ToolEvent& event : events)
+    if (event.kind == ToolEvent::Kind::kArguments) arguments += event.text;
+  // More than the brackets around the values would be text of the stop string.
+  const std::size_t known = begun_ ? arguments_.size() : 0;
+  if (arguments.find_first_not_of("{} \n\r\t", known) != std::string::npos) return {};
+  enter_text(false);
+  whole_calls_ = probe.whole_calls_;
+  num_calls_ = probe.num_calls_;
+  after_call_ = true;
+  space_.clear();
+  return events;
+}
+
 std::vector<ToolEvent> ToolParser::finish(bool is_cut) {
+  const int whole_calls = whole_calls_;
   if (state_ == State::kBehindValue) {
     end_open_value();
     step_again();
@@ -285,11 +310,13 @@ std::vector<ToolEvent> ToolParser::finish(bool is_cut) {
     content(plain);
   } else if (told_) {
     finish_told(is_cut);
+    is_cut_off_ = is_cut && whole_calls_ == whole_calls;
   } else if (state_ == State::kBlock &&
              (block_calls_ > 0 || (num_calls_ > 0 && after_call_ && is_empty_block()))) {
     // Only marks and white space came behind the last call.
   } else if (is_cut) {
     finish_cut();
+    is_cut_off_ = whole_calls_ == whole_calls;
   } else {
     finish_whole();
   }

@@ -42,9 +42,12 @@ class ToolParser {
   static ToolParser create(std::string_view name, const Json& tools, MakeId make_id = {});
 
   std::vector<ToolEvent> push(std::string_view text);
-  // The end of the text. `is_cut`: the engine ended it (max_tokens, an abort), not the model. Then
-  // a call whose name is known comes with the arguments so far, and the beginning of a call without
-  // a name is dropped. Otherwise an unfinished call is text.
+  // Before finish(true): a stop string, which is no part of the text, stands behind it. Where it
+  // closes a call whose name and values are whole, the call is whole. Its text is never told.
+  std::vector<ToolEvent> push_stop(std::string_view stop);
+  // The end of the text. `is_cut`: the model did not end it (max_tokens, an abort, a stop string).
+  // Then a call whose name is known comes with the arguments so far, and the beginning of a call
+  // without a name is dropped. Otherwise an unfinished call is text.
   std::vector<ToolEvent> finish(bool is_cut = false);
 
   // Calls are held until they are whole, whatever their length: for an answer that is told at once.
@@ -53,6 +56,8 @@ class ToolParser {
   int num_calls() const { return num_calls_; }
   // The arguments of a call are not a whole JSON object.
   bool incomplete() const { return incomplete_; }
+  // finish(true) came inside a call.
+  bool is_cut_off() const { return is_cut_off_; }
   // The last bytes belong to a call, or may turn out to.
   bool in_call() const { return state_ != State::kText || scanner_.holding(); }
 
@@ -203,7 +208,8 @@ class ToolParser {
   bool told_arguments_ = false;
   int block_calls_ = 0;      // calls, or an empty list, since the opening mark
   bool block_open_ = false;  // text follows a call before its closing mark, which is dropped
-  bool incomplete_ = false;
+  int whole_calls_ = 0;      // in the whole text
+  bool incomplete_ = false, is_cut_off_ = false;
   bool started_ = false;    // content other than white space has come
   bool after_call_ = true;  // at the start, or after a call: white space is held back
   std::string space_;       // dropped unless text follows

@@ -307,5 +307,96 @@ TEST(ToolParserFaults, LongCallsGoOnAsTheyAre) {
   EXPECT_TRUE(out.incomplete);
 }
 
+struct Stopped {
+  std::string content, name, arguments;
+  bool incomplete = false, is_cut_off = false;
+  bool operator==(const Stopped&) const = default;
+};
+
+// `text`, and `stop` behind it. `held`: as for an answer that is told at once.
+Stopped parse_stopped(std::string_view parser_name, std::string_view text, std::string_view stop,
+                      bool held) {
+  ToolParser parser = ToolParser::create(parser_name, kTools, [] { return std::string("made"); });
+  if (held) parser.hold_calls();
+  Stopped out;
+  for (const std::vector<ToolEvent>& events :
+       {parser.push(text), parser.push_stop(stop), parser.finish(true)})
+    for (const ToolEvent& event : events) {
+      if (event.kind == ToolEvent::Kind::kContent) out.content += event.text;
+      if (event.kind == ToolEvent::Kind::kBegin) out.name += event.name;
+      if (event.kind == ToolEvent::Kind::kArguments) out.arguments += event.text;
+    }
+  out.incomplete = parser.incomplete();
+  out.is_cut_off = parser.is_cut_off();
+  return out;
+}
+
+// Every stop string at every place of a call: the call is whole, or it is what a cut there leaves.
+TEST(ToolParserFaults, StopStringsCut) {
+  const std::pair<const char*, std::string> rows[] = {
+      {"glm45",
+       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+       "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>"},
+      {"qwen3_coder",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n"
+       "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>"},
+      {"hermes", hermes(R"({"name": "get_weather", "arguments": {"city": "Rome", "days": 2}})")},
+      {"deepseek_v31",
+       kBegin + kOne + "get_weather" + kSep + R"({"city": "Rome", "days": 2})" + kOneEnd + kEnd},
+      {"pythonic", "[get_weather(city='Rome', days=2)]"},
+      {"mistral", R"([TOOL_CALLS]get_weather[ARGS]{"city": "Rome", "days": 2})"},
+  };
+  for (const auto& [parser, text] : rows) {
+    const Stopped whole = parse_stopped(parser, text, "", true);
+    ASSERT_EQ(Json::parse(whole.arguments), (Json{{"city", "Rome"}, {"days", 2}})) << parser;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const Stopped cut = parse_stopped(parser, text.substr(0, at), "", true);
+      for (std::size_t end = at + 1; end <= text.size(); ++end) {
+        const std::string stop = text.substr(at, end - at);
+        const Stopped seen = parse_stopped(parser, text.substr(0, at), stop, true);
+        SCOPED_TRACE(std::string(parser) + ": " + text.substr(0, at) + " | " + stop);
+        if (seen != cut) {
+          EXPECT_EQ(seen, whole);
+        }
+        if (seen.is_cut_off) {
+          EXPECT_TRUE(seen.incomplete || seen.name.empty());
+        }
+        EXPECT_EQ(parse_stopped(parser, text.substr(0, at), stop, false), seen);
+      }
+    }
+  }
+}
+
+TEST(ToolParserFaults, StopStringsThatCloseCalls) {
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>";
+  const std::string json =
+      "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}";
+  const struct {
+    const char* parser;
+    std::string text, stop, arguments;
+    bool is_whole;
+  } rows[] = {
+      {"glm45", glm + "\n", "</tool_call>", R"({"city": "Rome"})", true},
+      {"glm45", glm, "\n</tool_call>\n<tool_call>", R"({"city": "Rome"})", true},
+      {"glm45", glm + "\n", "<arg_key>", R"({"city": "Rome")", false},
+      {"glm45", glm + "\n", "</tool_", R"({"city": "Rome")", false},
+      {"glm45", glm.substr(0, glm.find("Rome") + 2), "me</arg_value></tool_call>",
+       R"({"city": "Ro)", false},
+      {"glm45", "<tool_call>ping\n", "</tool_call>", "{}", true},
+      {"glm45", "<tool_call>pi", "ng</tool_call>", "", false},
+      {"hermes", json, "}\n</tool_call>", R"({"city": "Rome"})", true},
+      {"hermes", json + "}\n", "</tool_call>", R"({"city": "Rome"})", true},
+  };
+  for (const auto& row : rows)
+    for (const bool held : {false, true}) {
+      const Stopped seen = parse_stopped(row.parser, row.text, row.stop, held);
+      SCOPED_TRACE(row.text + " | " + row.stop);
+      EXPECT_EQ(seen.arguments, row.arguments);
+      EXPECT_EQ(seen.content, "");
+      EXPECT_EQ(seen.is_cut_off, !row.is_whole);
+    }
+}
+
 }  // namespace
 }  // namespace sluice

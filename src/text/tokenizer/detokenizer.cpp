@@ -17,6 +17,16 @@ std::size_t partial_match(std::string_view text, std::string_view pattern) {
   return length;
 }
 
+// Bytes at the end of `text` that begin a character.
+std::size_t unfinished_bytes(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Step step = next_utf8(text);
+    if (step.kind == Utf8Step::kIncomplete) break;
+    text.remove_prefix(static_cast<std::size_t>(step.size));
+  }
+  return text.size();
+}
+
 }  // namespace
 
 std::string Detokenizer::push(std::int32_t id) {
@@ -36,9 +46,17 @@ std::string Detokenizer::push(std::int32_t id) {
 }
 
 std::string Detokenizer::finish() {
+  return finish(false);
+}
+
+std::string Detokenizer::finish_answer() {
+  return finish(true);
+}
+
+std::string Detokenizer::finish(bool drops_unfinished) {
   std::string out;
   for (std::size_t stage = 0; stage < states_.size(); ++stage) {
-    end(stage, out);
+    end(stage, drops_unfinished, out);
     states_[stage] = {};
   }
   return out;
@@ -94,9 +112,14 @@ void Detokenizer::feed(std::size_t stage, Text text, std::string& out) {
 }
 
 // Passes the held text of a stage to the next stage.
-void Detokenizer::end(std::size_t stage, std::string& out) {
+void Detokenizer::end(std::size_t stage, bool drops_unfinished, std::string& out) {
   const DecoderStage& spec = decoder_->stages()[stage];
-  const std::string held = states_[stage].held;
+  std::string& bytes = states_[stage].held;
+  const bool holds_bytes = spec.kind == DecoderStage::kByteFallback ||
+                           spec.kind == DecoderStage::kByteLevel ||
+                           spec.kind == DecoderStage::kSentencePiece;
+  if (drops_unfinished && holds_bytes) bytes.resize(bytes.size() - unfinished_bytes(bytes));
+  const std::string held = bytes;
   switch (spec.kind) {
     case DecoderStage::kByteFallback:
       return end_byte_run(stage, out);

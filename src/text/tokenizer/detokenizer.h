@@ -37,6 +37,8 @@ class Detokenizer {
   std::string push(std::int32_t id);
   // The held bytes, with U+FFFD for an unfinished character. The next push begins a new text.
   std::string finish();
+  // The same for an answer, which may end anywhere: the bytes of an unfinished character are none.
+  std::string finish_answer();
 
  private:
   // The state of a stage between tokens.
@@ -50,8 +52,9 @@ class Detokenizer {
   };
   using Text = std::string_view;
 
+  std::string finish(bool drops_unfinished);
   void feed(std::size_t stage, Text text, std::string& out);
-  void end(std::size_t stage, std::string& out);
+  void end(std::size_t stage, bool drops_unfinished, std::string& out);
   bool push_bytes(std::size_t stage, bool one_by_one, std::string& out);
   void end_byte_run(std::size_t stage, std::string& out);
   void replace_on_text(std::size_t stage, Text text, std::string& out);

@@ -85,6 +85,9 @@ TEST(Detokenizer, SentencePieceBytesAreReadOneByOne) {
   EXPECT_EQ(detokenizer.push(id("a")), "\uFFFD\uFFFDa");
   EXPECT_EQ(detokenizer.push(id("<0xE4>")), "");
   EXPECT_EQ(detokenizer.finish(), "\uFFFD");
+  EXPECT_EQ(detokenizer.push(id("a")), "a");
+  EXPECT_EQ(detokenizer.push(id("<0xE4>")), "");
+  EXPECT_EQ(detokenizer.finish_answer(), "");
 }
 
 TEST(Detokenizer, HoldsAnUnfinishedCharacterAndNoMore) {
@@ -107,6 +110,12 @@ TEST(Detokenizer, HoldsAnUnfinishedCharacterAndNoMore) {
   EXPECT_EQ(detokenizer.push(byte(0xE4)), "");
   EXPECT_EQ(detokenizer.finish(), "\uFFFD");
   EXPECT_EQ(detokenizer.finish(), "");
+  // Of an answer, only the bytes that a character could go on with are no text.
+  EXPECT_EQ(detokenizer.push(byte(0xFF)), "\uFFFD");
+  EXPECT_EQ(detokenizer.push(byte(0xF0)), "");
+  EXPECT_EQ(detokenizer.push(byte(0x9F)), "");
+  EXPECT_EQ(detokenizer.finish_answer(), "");
+  EXPECT_EQ(detokenizer.finish(), "");
 }
 
 TEST(Detokenizer, ARunOfByteTokensIsReadAsAWhole) {
@@ -125,6 +134,10 @@ TEST(Detokenizer, ARunOfByteTokensIsReadAsAWhole) {
             "a");
   EXPECT_EQ(push_all({byte("<0xC3>"), byte("<0xA9>"), byte("<0xFF>")}), "");
   EXPECT_EQ(push_all({a}), "\uFFFD\uFFFD\uFFFDa");
+  EXPECT_EQ(push_all({byte("<0xC3>"), byte("<0xA9>"), byte("<0xF0>"), byte("<0x9F>")}), "");
+  EXPECT_EQ(detokenizer.finish_answer(), "\u00e9");
+  EXPECT_EQ(push_all({byte("<0xFF>"), byte("<0xC3>"), byte("<0xA9>"), byte("<0xF0>")}), "");
+  EXPECT_EQ(detokenizer.finish_answer(), "\uFFFD\uFFFD\uFFFD");
 }
 
 }  // namespace

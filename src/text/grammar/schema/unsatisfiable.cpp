@@ -110,10 +110,21 @@ class Contradiction {
     }
     // Keywords of one type bind no other type, so that `type` alone is no news beside them.
     if (reasons.size() > 2 && reasons.front() == "type") reasons.erase(reasons.begin());
-    return told(where, reasons);
+    Fault fault = told(where, reasons);
+    if (reasons.size() == 1 && (reasons[0] == "const" || reasons[0] == "enum") &&
+        std::ranges::any_of(schema.values,
+                            [&](JsonId at) { return is_too_large(graph->json, at); }))
+      fault.message += ", since its number is larger than a double holds (1.8e308)";
+    return fault;
   }
 
  private:
+  static bool is_too_large(const ExactJson& json, JsonId at) {
+    constexpr std::int64_t kMaxMagnitude = 309;  // of a double
+    return json.is(at, JsonKind::kNumber) &&
+           Decimal::parse(json.text(at))->magnitude() > kMaxMagnitude;
+  }
+
   // A subschema that each value of the last one on the path needs, and that has no value itself.
   std::optional<SchemaId> impossible_part(const SchemaGraph& graph,
                                           const std::vector<SchemaId>& path) {

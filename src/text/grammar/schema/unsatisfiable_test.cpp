@@ -55,6 +55,18 @@ TEST(Unsatisfiable, NamesTheKeywordsThatExcludeEachOther) {
   }
 }
 
+TEST(Unsatisfiable, NamesTheLimitOfDoubles) {
+  const SchemaOptions options{.plain_integers = true};
+  for (const std::string keyword : {"const", "enum"})
+    for (const char* number : {"1e400", "-1e400", "1e5000"}) {
+      const std::string value = keyword == "enum" ? "[" + std::string(number) + "]" : number;
+      const Fault fault = unsatisfiable_fault("{\"" + keyword + "\": " + value + "}", options);
+      EXPECT_EQ(fault.message, at("at the root", "`" + keyword +
+                                                     "` leaves none, since its number is larger "
+                                                     "than a double holds (1.8e308)"));
+    }
+}
+
 TEST(Unsatisfiable, NamesTheReferenceThatNeverEnds) {
   const std::string text =
       told(R"({"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]})");

@@ -117,6 +117,12 @@ TEST(Regex, RefusesByNameAndPosition) {
   for (const char* wrong :
        {"(a", "a)", "*a", "a\\", "\\xZZ", "\\p{NoSuch}", "a{5,2}", "[a-", "[b-a]"})
     EXPECT_THAT(refusal(wrong), HasSubstr("invalid_regex")) << wrong;
+  for (const char* name : {"Script=Greek", "sc=Grek", "scx=Greek", "Alphabetic", "White_Space"}) {
+    const std::string refused = refusal("^\\p{" + std::string(name) + "}{3}$");
+    EXPECT_THAT(refused, HasSubstr("unsupported_regex"));
+    EXPECT_THAT(refused, HasSubstr(name));
+    EXPECT_THAT(refused, HasSubstr("character 1"));
+  }
 }
 
 TEST(Languages, SetsOfLiteralsAndTheirComplement) {
