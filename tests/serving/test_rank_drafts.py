@@ -154,6 +154,21 @@ def test_as_many_drafts_as_pay_give_the_tokens_of_one_rank(name, are_wrong, alon
         assert meta["spec_draft_token_num"] < NUM_TOKENS / 2
 
 
+@pytest.mark.parametrize("ranks", [RANKS, (*RANKS, "--ep-size", "2"), GROUPS, RANKS_OF_GROUPS])
+def test_all_ranks_pretend_alike(ranks):
+    """Drafts that are declared right or wrong are so on all ranks, and as many are right as on one."""
+
+    def tokens_of_a_step(chance, *flags):
+        done = sluice("bench", "latency", TINY, "--threads", "2", "--batch-size", "4", "--input-len", "32", "--tries", "1",
+                      "--roofline-mib", "0", "--random-seed", "7", "--json", "--device", "cpu", "--dtype", "float32", *flags,
+                      "--speculative-algorithm", "NEXTN", "--speculative-synthetic-acceptance", chance, ALL_DRAFTS)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["tokens_per_step"]
+
+    assert (tokens_of_a_step("1", *ranks), tokens_of_a_step("0", *ranks)) == (4, 1)
+    assert tokens_of_a_step("0.9,0.4,0.1", *ranks) == pytest.approx(tokens_of_a_step("0.9,0.4,0.1"))
+
+
 @pytest.fixture(scope="module", params=[(ALL_DRAFTS,), ()], ids=["all drafts", "drafts that pay"])
 def groups(tmp_path_factory, request):
     log = tmp_path_factory.mktemp("groups") / "server.log"
