@@ -109,9 +109,9 @@ TEST(Speculation, HeadsChangeNothing) {
       expect_equal(drafted, plain);
       EXPECT_GT(drafted.stats.drafted_tokens, 500u);
     }
-    options.speculative_adaptive = true;
-    expect_equal(outcome_of(with_draft(options, method, draft), requests), plain);
-    options.speculative_adaptive = false;
+    Options adaptive = with_draft(options, method, draft);
+    adaptive.speculative_adaptive = true;
+    expect_equal(outcome_of(adaptive, requests), plain);
     if (draft.empty()) continue;
     options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
     try {
