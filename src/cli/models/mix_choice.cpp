@@ -121,7 +121,7 @@ std::vector<MixAnswer> answer_mixes(const MixQuestion& question) {
     const Result<ServingPlan> plan = resolve(answer.options, question.config, imagined_gpu());
     if (!plan) answer.refusal = plan.fault().message;
     answer.divides =
-        sharing_refusal(question.config, mix.tp, mix.ep, mix.dp)
+        sharing_refusal(question.config, mix.tp, {.expert_groups = mix.ep, .dp_size = mix.dp})
             .empty() &&
         stage_refusal(question.config, mix.pp, mix.tp).empty();
     // More sequences than the engine runs by itself must be asked for.
