@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "checkpoint/files/weight_choice.h"
-#include "checkpoint/files/weight_map.h"
 
 namespace sluice {
 namespace {
@@ -36,12 +35,11 @@ std::uint64_t digest_of_files(const std::string& path, LoadFormat format) {
   std::vector<WeightFormat> formats;
   if (format != LoadFormat::kPt) formats.push_back(WeightFormat::kSafetensors);
   if (format != LoadFormat::kSafetensors) formats.push_back(WeightFormat::kPickle);
-  if (const auto choice = choose_weights(names_in(path), formats, "")) {
-    names.insert(names.end(), choice->names.begin(), choice->names.end());
-    if (!choice->index.empty()) {
-      names.push_back(choice->index);
-      std::ranges::copy(shards_beneath(path, choice->index), std::back_inserter(names));
-    }
+  const std::vector<std::string> there = names_in(path);
+  if (const auto choice = choose_weights(there, formats, "")) {
+    const SettledWeights files = settle_weights(*choice, path, there);
+    if (!files.index.empty()) names.push_back(files.index);
+    names.insert(names.end(), files.names.begin(), files.names.end());
   }
   std::uint64_t hash = 0;
   for (const std::string& name : names)

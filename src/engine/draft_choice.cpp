@@ -48,10 +48,33 @@ void check_tokenizer(const std::string& draft, const std::string& target) {
       kOption, draft);
 }
 
+// The method that a draft's configuration is made for. A text of an ordinary model is one of
+// STANDALONE; no text, too.
+DraftMethod method_of(const std::string& text) {
+  if (text.empty()) return DraftMethod::kStandalone;
+  if (is_eagle3_config(text)) return DraftMethod::kEagle3;
+  if (is_dflash_config(text)) return DraftMethod::kDflash;
+  return is_eagle_config(text) ? DraftMethod::kEagle : DraftMethod::kStandalone;
+}
+
+// A head of EAGLE may have the architecture of an ordinary model.
+void check_method(const std::string& directory, DraftMethod wanted, DraftMethod found) {
+  if (wanted == found || (wanted == DraftMethod::kEagle && found == DraftMethod::kStandalone))
+    return;
+  const std::string_view does = draft_method_row(found).name;
+  if (found == DraftMethod::kStandalone)
+    fail(ErrorKind::kBadInput,
+         "{}: {} holds no draft of {}; an ordinary model drafts with --speculative-algorithm {}",
+         kOption, directory, draft_method_row(wanted).name, does);
+  fail(ErrorKind::kBadInput, "{}: {} drafts with --speculative-algorithm {}, not with {}", kOption,
+       directory, does, draft_method_row(wanted).name);
+}
+
 DraftConfig config_of(const std::string& directory, DraftMethod method, const ModelConfig& target) {
   const std::string text = text_of(directory, "config.json");
   const std::string config = directory + "/config.json";
   DraftConfig out;
+  check_method(directory, method, method_of(text));
   if (method == DraftMethod::kEagle) {
     out.eagle = parse_eagle_config(text, config, target);
     return out;
@@ -60,21 +83,10 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
     out.dflash = parse_dflash_config(text, config, target);
     return out;
   }
-  const bool is_eagle3 = !text.empty() && is_eagle3_config(text);
   if (method == DraftMethod::kEagle3) {
-    require(is_eagle3,
-            "{}: {} holds no EAGLE-3 head; an ordinary model drafts with --speculative-algorithm "
-            "STANDALONE",
-            kOption, directory);
     out.eagle3 = parse_eagle3_config(text, config, target);
     return out;
   }
-  const bool is_dflash = !text.empty() && is_dflash_config(text);
-  require(!is_eagle3 && !is_dflash && (text.empty() || !is_eagle_config(text)),
-          "{}: {} holds a head, which drafts with --speculative-algorithm {}", kOption, directory,
-          is_eagle3   ? "EAGLE3"
-          : is_dflash ? "DFLASH"
-                      : "EAGLE");
   out.model = load_model_config(directory);
   const ModelConfig& draft = *out.model;
   require(draft.vocab_size == target.vocab_size,

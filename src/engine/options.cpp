@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kEnvironmentPrefix = "SLUICE_ARG_";
 
-// Variables of other engines whose subject does not exist with one rank.
+// Variables of other engines whose subject does not exist here.
 struct ForeignVariable {
   const char* name;
   std::string_view why;

@@ -60,7 +60,7 @@ std::vector<OptionRow> speculative_option_rows() {
        .group = kSpeculation,
        .allowed = "1 to 20",
        .help = "NEXTN, EAGLE, EAGLE3 and STANDALONE: so many drafts behind each token; 1 makes "
-               "chains. Steps of trees have as many drafts as there are. On CPUs.",
+               "chains, more make trees, of which a step takes the best nodes that pay.",
        .set = set_int<&Options::speculative_eagle_topk, 1, kMaxTopk>,
        .get = field<&Options::speculative_eagle_topk>},
       {.name = "speculative-adaptive",

@@ -246,6 +246,8 @@ TEST(Options, NamesOfOtherEnginesKernelsAreReadOrRefused) {
               HasSubstr("--sampling-backend ascend is refused"));
   EXPECT_EQ(error_of("moe_runner_backend", "triton"), "");
   EXPECT_THAT(error_of("moe-runner-backend", "flashinfer_mxfp4"), HasSubstr("of its own"));
+  EXPECT_EQ(error_of("gpu-id-step", "1"), "");
+  EXPECT_THAT(error_of("gpu-id-step", "2"), HasSubstr("one after another"));
   EXPECT_EQ(error_of("moe-a2a-backend", "none"), "");
   EXPECT_THAT(error_of("moe-a2a-backend", "deepep"), HasSubstr("exchanges no tokens"));
   for (const char* known : {"triton", "torch_native", "flex_attention", "cpu"})

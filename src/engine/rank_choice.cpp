@@ -52,46 +52,100 @@ int experts_of(const ModelConfig& config) {
   return 0;
 }
 
+// Whether ranks can be grouped and share the model so.
+bool passes(const ModelConfig& config, int num_ranks, int expert_groups, int dp_size) {
+  return num_ranks % expert_groups == 0 && num_ranks % dp_size == 0 &&
+         (expert_groups == 1 || expert_groups <= experts_of(config)) &&
+         (num_ranks == 1 || undivided(config, num_ranks, expert_groups, dp_size).empty());
+}
+
+// "2, 4": the numbers of ranks of a stage that pass with these groups; empty: none.
+std::string passing_ranks(const ModelConfig& config, const RankGroups& groups) {
+  std::vector<int> would;
+  for (int other = 2; other * groups.num_stages <= kMaxRanks; ++other)
+    if (other * groups.num_stages % groups.num_nodes == 0 &&
+        passes(config, other, groups.experts_of(other), groups.dp_size))
+      would.push_back(other);
+  return fmt::format("{}", fmt::join(would, ", "));
+}
+
+// What to change about the number of ranks or the groups, as the end of a sentence.
+std::string advice_for_ranks(const ModelConfig& config, const RankGroups& groups) {
+  const std::string would = passing_ranks(config, groups);
+  if (!would.empty()) return fmt::format("; --tp-size {} would do", would);
+  std::string experts, attention;
+  if (groups.expert_groups > 1) experts = fmt::format("--ep-size {}", groups.expert_groups);
+  if (groups.whole_experts) experts = "the flag --enable-expert-parallel";
+  if (groups.dp_size > 1) attention = fmt::format("--dp-size {}", groups.dp_size);
+  if (experts.empty() && attention.empty()) return ", and no other number divides the model";
+  RankGroups without_attention = groups, without_experts = groups;
+  without_attention.dp_size = 1;
+  without_experts.expert_groups = 1;
+  without_experts.whole_experts = false;
+  RankGroups without_both = without_experts;
+  without_both.dp_size = 1;
+  struct Less {
+    bool is_less;
+    std::string_view left_out;
+    const RankGroups& groups;
+  };
+  const bool has_both = !experts.empty() && !attention.empty();
+  const std::string all = experts + (has_both ? " and " : "") + attention;
+  for (const auto& [is_less, left_out, rest] :
+       {Less{!attention.empty(), "--dp-size and --enable-dp-attention", without_attention},
+        Less{!experts.empty(), experts, without_experts}, Less{has_both, "these", without_both}}) {
+    const std::string others = is_less ? passing_ranks(config, rest) : "";
+    if (!others.empty())
+      return fmt::format(
+          "; with {} no number divides the model, and without {} --tp-size {} would "
+          "do",
+          all, left_out, others);
+  }
+  return fmt::format(", and no other number divides the model with {}", all);
+}
+
 }  // namespace
 
-std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups,
-                            int dp_size) {
+std::string sharing_refusal(const ModelConfig& config, int num_ranks, const RankGroups& groups) {
   if (num_ranks == 1) return "";
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
   if (config.recurrent && config.intermediate_size == 0 && !config.moe)
     return "all layers are recurrent, and every rank would compute them whole; leave it out";
-  const std::string problem = undivided(config, num_ranks, expert_groups, dp_size);
-  if (problem.empty()) return "";
-  std::vector<int> would;
-  for (int other = 2; other <= kMaxRanks; ++other)
-    if (other % expert_groups == 0 && other % dp_size == 0 &&
-        undivided(config, other, expert_groups, dp_size).empty())
-      would.push_back(other);
-  if (would.empty() && expert_groups > 1)
-    return fmt::format("{}, and no other multiple of --ep-size {} divides the model", problem,
-                       expert_groups);
-  return would.empty() ? fmt::format("{}, and no other number divides the model", problem)
-                       : fmt::format("{}; --tp-size {} would do", problem,
-                                     fmt::join(would.begin(), would.end(), ", "));
+  const std::string problem =
+      undivided(config, num_ranks, groups.experts_of(num_ranks), groups.dp_size);
+  return problem.empty() ? "" : problem + advice_for_ranks(config, groups);
 }
 
-std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups) {
+std::string expert_groups_refusal(const ModelConfig& config, int num_ranks,
+                                  const RankGroups& groups) {
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
-  const int experts = experts_of(config);
+  const int experts = experts_of(config), wanted = groups.experts_of(num_ranks);
   if (experts == 0) return fmt::format("{} has no experts; leave it out", config.architecture);
-  if (num_ranks % expert_groups == 0 && expert_groups <= experts) return "";
+  if (num_ranks % wanted == 0 && wanted <= experts) return "";
   std::vector<int> would;
-  for (int other = 2; other <= std::min(num_ranks, experts); ++other)
-    if (num_ranks % other == 0) would.push_back(other);
-  const std::string advice =
-      would.empty()
-          ? "leave it out"
-          : fmt::format("--ep-size {} would do", fmt::join(would.begin(), would.end(), ", "));
-  if (num_ranks % expert_groups != 0)
-    return fmt::format("{} ranks cannot form {} groups of equal size; {}, or another --tp-size",
-                       num_ranks, expert_groups, advice);
-  return fmt::format("{} experts cannot be dealt over {} groups of ranks; {}", experts,
-                     expert_groups, advice);
+  for (int other = 2; other <= num_ranks && !groups.whole_experts; ++other)
+    if (passes(config, num_ranks, other, groups.dp_size)) would.push_back(other);
+  RankGroups rest = groups;
+  rest.expert_groups = 1;
+  rest.whole_experts = false;
+  const std::string ranks = passing_ranks(config, groups), alone = passing_ranks(config, rest);
+  rest.whole_experts = true;
+  const std::string alike = passing_ranks(config, rest);
+  std::string advice = "leave it out";
+  if (!would.empty())
+    advice = fmt::format("--ep-size {} would do{}", fmt::join(would, ", "),
+                         ranks.empty() ? "" : fmt::format(", or --tp-size {}", ranks));
+  else if (!ranks.empty())
+    advice = fmt::format("--tp-size {} would do", ranks);
+  else if (wanted == num_ranks && !alike.empty())
+    advice = fmt::format("--ep-size {} would do with --tp-size alike", alike);
+  else if (!passes(config, num_ranks, 1, groups.dp_size) && !alone.empty())
+    advice = fmt::format("leave it out, and give --tp-size {}", alone);
+  if (num_ranks % wanted != 0)
+    return fmt::format("{} ranks cannot form {} groups of equal size; {}", num_ranks, wanted,
+                       advice);
+  return fmt::format("{} experts cannot be dealt over {} groups of ranks; {}", experts, wanted,
+                     advice);
 }
 
 std::string expert_places_refusal(const ModelConfig& config, const ExpertPlacesWanted& wanted) {
@@ -160,36 +214,39 @@ std::string elastic_refusal(const ModelConfig& config, const ElasticWanted& want
   if (experts % ranks == 0) return "";
   std::vector<int> would;
   for (int other = 2; other <= std::min(experts, kMaxRanks); ++other)
-    if (experts % other == 0) would.push_back(other);
-  return refused(fmt::format("{} experts are no equal parts for {} ranks; --tp-size {} would do",
-                             experts, ranks, fmt::join(would.begin(), would.end(), ", ")));
+    if (experts % other == 0 && passes(config, other, other, other)) would.push_back(other);
+  return refused(fmt::format(
+      "{} experts are no equal parts for {} ranks; {}", experts, ranks,
+      would.empty() ? "leave it out"
+                    : fmt::format("--tp-size {0} would do, with --dp-size and --ep-size alike",
+                                  fmt::join(would, ", "))));
 }
 
-std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size) {
+std::string dp_refusal(const ModelConfig& config, int num_ranks, const RankGroups& groups) {
   if (config.fallback) return "the Transformers plugin computes on one rank; leave it out";
   if (config.recurrent && config.intermediate_size == 0 && !config.moe)
     return fmt::format("{} has no feed-forward layers that ranks could share; leave it out",
                        config.architecture);
-  if (num_ranks % dp_size == 0) return "";
+  if (num_ranks % groups.dp_size == 0) return "";
   std::vector<int> would;
   for (int other = 2; other <= num_ranks; ++other)
-    if (num_ranks % other == 0) would.push_back(other);
-  if (would.empty())
-    return fmt::format("--tp-size is {}, the number of all ranks; --tp-size {} would do", num_ranks,
-                       dp_size);
+    if (passes(config, num_ranks, groups.experts_of(num_ranks), other)) would.push_back(other);
   return fmt::format(
-      "--tp-size is {}, the number of all ranks, which {} groups cannot share "
-      "equally; --dp-size {} would do",
-      num_ranks, dp_size, fmt::join(would.begin(), would.end(), ", "));
+      "--tp-size is {}, the number of all ranks{}{}", num_ranks,
+      num_ranks == 1 ? "" : fmt::format(", which {} groups cannot share equally", groups.dp_size),
+      would.empty() ? advice_for_ranks(config, groups)
+                    : fmt::format("; --dp-size {} would do", fmt::join(would, ", ")));
 }
 
 std::string stage_refusal(const ModelConfig& config, int num_stages, int num_sharers) {
   if (num_stages == 1) return "";
   if (config.fallback)
     return "the Transformers plugin computes all layers in one process; leave it out";
-  if (num_stages > config.num_layers)
-    return fmt::format("each stage needs a layer, and the model has {}; --pp-size {} would do",
-                       config.num_layers, config.num_layers);
+  if (num_stages > config.num_layers) {
+    const int most = std::min(config.num_layers, kMaxRanks / num_sharers);
+    return fmt::format("each stage needs a layer, and the model has {}; {}", config.num_layers,
+                       most > 1 ? fmt::format("--pp-size {} would do", most) : "leave it out");
+  }
   if (num_stages * num_sharers > kMaxRanks)
     return fmt::format("{} stages of {} ranks are {} processes; {} are the most", num_stages,
                        num_sharers, num_stages * num_sharers, kMaxRanks);

@@ -7,14 +7,25 @@
 
 namespace sluice {
 
+// How ranks are grouped. Experts are dealt over groups of a stage's ranks, and attention over
+// others; both divide the ranks.
+struct RankGroups {
+  int expert_groups = 1;
+  int dp_size = 1;
+  bool whole_experts = false;  // as many groups of experts as ranks, whatever their number
+  int num_stages = 1;          // each with as many ranks
+  int num_nodes = 1;           // that have equally many ranks
+  int experts_of(int num_ranks) const { return whole_experts ? num_ranks : expert_groups; }
+};
+
 // Empty: `num_ranks` can share the model's matrices. Else what stands against it, and which numbers
 // would do, as the end of a sentence: "24 attention heads cannot ...; --tp-size 2, 3 or 4 would".
-// Experts are dealt over `expert_groups` groups of ranks, and attention over `dp_size` groups; both
-// divide the ranks.
-std::string sharing_refusal(const ModelConfig& config, int num_ranks, int expert_groups = 1,
-                            int dp_size = 1);
-// The same for the number of these groups; also of one, which a model without experts has not.
-std::string expert_groups_refusal(const ModelConfig& config, int num_ranks, int expert_groups);
+// All numbers that are named pass, also with the other groups.
+std::string sharing_refusal(const ModelConfig& config, int num_ranks,
+                            const RankGroups& groups = {});
+// The same for the number of groups of experts; also of one, which a model without experts has not.
+std::string expert_groups_refusal(const ModelConfig& config, int num_ranks,
+                                  const RankGroups& groups);
 
 // Places of experts beyond one for each.
 struct ExpertPlacesWanted {
@@ -34,8 +45,8 @@ struct ElasticWanted {
 // Empty: it can. Else the whole message.
 std::string elastic_refusal(const ModelConfig& config, const ElasticWanted& wanted);
 
-// The same for attention in `dp_size` groups of ranks.
-std::string dp_refusal(const ModelConfig& config, int num_ranks, int dp_size);
+// The same for the number of groups with attention of their own.
+std::string dp_refusal(const ModelConfig& config, int num_ranks, const RankGroups& groups);
 
 // Empty: `num_stages` stages of `num_sharers` ranks each can share the model's layers. Else what
 // stands against it, in the same form.

@@ -21,7 +21,7 @@ namespace {
 struct Hello {
   int rank = 0;
   ModelDirectories directories;
-  Options options;
+  Options options;  // with the fields that are no options of the command line
 };
 
 // Options as names and texts, as a command line has them. What the engine's process does alone
@@ -31,6 +31,8 @@ void write_hello(const Options& options, const ModelDirectories& directories, in
   out.text(kVersion);
   out.value(std::int32_t{rank});
   out.value(std::int32_t{options.steps_in_flight});
+  out.value(std::uint8_t{options.drafts_as_rows});
+  out.list(options.synthetic_acceptance);
   out.text(directories.model);
   out.text(directories.draft);
   const std::vector<GivenOption> given = given_options(options);
@@ -50,7 +52,9 @@ Hello read_hello(const Message& message) {
           kVersion);
   Hello hello;
   hello.rank = in.value<std::int32_t>();
-  const auto steps_in_flight = in.value<std::int32_t>();
+  hello.options.steps_in_flight = in.value<std::int32_t>();
+  hello.options.drafts_as_rows = in.flag();
+  hello.options.synthetic_acceptance = in.list<double>();
   hello.directories.model = in.text();
   hello.directories.draft = in.text();
   set_log_level(LogLevel::kError);  // the engine has said all that there is to say about options
@@ -59,7 +63,6 @@ Hello read_hello(const Message& message) {
     set_option(hello.options, name, in.text());
   }
   in.expect_end();
-  hello.options.steps_in_flight = steps_in_flight;
   hello.options.trace.clear();
   return hello;
 }

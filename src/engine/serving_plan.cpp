@@ -291,6 +291,14 @@ AttentionOptions attention_options(const Options& options, const Machine& machin
   return out;
 }
 
+RankGroups groups_wanted(const Options& options, int expert_groups, int dp_size) {
+  return {.expert_groups = expert_groups,
+          .dp_size = dp_size,
+          .whole_experts = options.enable_expert_parallel,
+          .num_stages = options.pp_size,
+          .num_nodes = options.num_nodes()};
+}
+
 // Groups of ranks that experts are dealt over; 1 where that is refused.
 int expert_groups_of(Checks& checks, const Options& options, const ModelConfig& config) {
   const bool by_flag = options.enable_expert_parallel;
@@ -300,7 +308,8 @@ int expert_groups_of(Checks& checks, const Options& options, const ModelConfig& 
                  "--enable-expert-parallel means --ep-size {}, the number of ranks, and --ep-size "
                  "is {}; leave one out",
                  groups, options.ep_size);
-  const std::string refusal = expert_groups_refusal(config, options.tp_size, groups);
+  const std::string refusal = expert_groups_refusal(
+      config, options.tp_size, groups_wanted(options, groups, options.dp_size));
   checks.require(refusal.empty(), "ep-size", "{} is refused: {}",
                  by_flag ? "--enable-expert-parallel" : fmt::format("--ep-size {}", groups),
                  refusal);
@@ -347,7 +356,8 @@ void place_experts(Checks& checks, const Options& options, const ModelConfig& co
 }
 
 // Groups of ranks with attention of their own; 1 where that is refused.
-int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& config, bool on_cpu) {
+int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& config,
+                 int expert_groups, bool on_cpu) {
   checks.require(options.dp_size > 1 || !options.enable_dp_attention, "enable-dp-attention",
                  "--enable-dp-attention needs groups of ranks; add --dp-size");
   if (options.dp_size == 1) return 1;
@@ -363,7 +373,8 @@ int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& conf
   checks.require(options.pp_size == 1, "dp-size",
                  "--dp-size {} and --pp-size {} exclude each other; leave one out", options.dp_size,
                  options.pp_size);
-  const std::string refusal = dp_refusal(config, options.tp_size, options.dp_size);
+  const std::string refusal =
+      dp_refusal(config, options.tp_size, groups_wanted(options, expert_groups, options.dp_size));
   checks.require(refusal.empty(), "dp-size", "--dp-size {} is refused: {}", options.dp_size,
                  refusal);
   return refusal.empty() ? options.dp_size : 1;
@@ -410,9 +421,9 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   plan.stage = options.pp_size - 1 - machine.rank / options.tp_size;
   plan.peer_sums = !options.disable_custom_all_reduce;
   const int expert_groups = expert_groups_of(checks, options, config);
-  plan.dp_size = dp_groups_of(checks, options, config, on_cpu);
+  plan.dp_size = dp_groups_of(checks, options, config, expert_groups, on_cpu);
   const std::string unshared =
-      sharing_refusal(config, options.tp_size, expert_groups, plan.dp_size);
+      sharing_refusal(config, options.tp_size, groups_wanted(options, expert_groups, plan.dp_size));
   checks.require(unshared.empty(), "tp-size", "--tp-size {} is refused: {}", options.tp_size,
                  unshared);
   const std::string unstaged = stage_refusal(config, options.pp_size, options.tp_size);

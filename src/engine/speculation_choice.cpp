@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "base/json.h"
 #include "engine/options_parse.h"
@@ -123,6 +124,70 @@ Fault refuse(std::string option, std::string message) {
   return Fault{400, "invalid_value", std::move(option), std::move(message)};
 }
 
+// Options of one number, and the key of --speculative-config that says the same.
+struct NumberOption {
+  std::string_view name;
+  int Options::* field;
+  std::string_view key;
+};
+constexpr NumberOption kCounts[] = {
+    {"speculative-num-draft-tokens", &Options::speculative_num_draft_tokens,
+     "num_speculative_tokens"},
+    {"speculative-num-steps", &Options::speculative_num_steps, "num_speculative_tokens"}};
+constexpr NumberOption kWindows[] = {{"speculative-ngram-min-match-window-size",
+                                      &Options::speculative_ngram_min_match, "prompt_lookup_min"},
+                                     {"speculative-ngram-max-match-window-size",
+                                      &Options::speculative_ngram_max_match, "prompt_lookup_max"}};
+
+// The first that is not at its default; null: all are.
+const NumberOption* first_given(const Options& options, std::span<const NumberOption> numbers) {
+  const Options defaults;
+  for (const NumberOption& number : numbers)
+    if (options.*number.field != defaults.*number.field) return &number;
+  return nullptr;
+}
+
+// Ok where nothing that the JSON decides is given besides.
+Result<Ok> check_beside_config(const Options& options, const DraftMethodRow& row) {
+  if (!options.speculative_draft_model_path.empty())
+    return refuse("speculative-draft-model-path",
+                  "--speculative-config and --speculative-draft-model-path are both given; name "
+                  "the draft model with the key 'model'");
+  if (row.method != DraftMethod::kNone)
+    return refuse("speculative-config",
+                  "--speculative-config and --speculative-algorithm are both given; give one");
+  for (const std::span<const NumberOption> numbers : {std::span(kCounts), std::span(kWindows)})
+    if (const NumberOption* given = first_given(options, numbers))
+      return refuse(std::string(given->name),
+                    fmt::format("--speculative-config and --{} are both given; give one: the JSON "
+                                "has the key '{}'",
+                                given->name, given->key));
+  return Ok{};
+}
+
+// Ok where each option that is given has an effect on what drafts. `chosen` has the method.
+Result<Ok> check_effects(const Options& options, const SpeculationOptions& chosen,
+                         const DraftMethodRow& row) {
+  constexpr std::string_view kAdvice =
+      "nothing drafts; give --speculative-algorithm or --draft-forced-tokens, or leave it out";
+  if (!chosen.is_on()) {
+    if (const NumberOption* given = first_given(options, kCounts))
+      return refuse(std::string(given->name),
+                    fmt::format("--{} is {}, and {}", given->name, options.*given->field, kAdvice));
+    if (!options.speculative_adaptive)
+      return refuse("speculative-adaptive",
+                    fmt::format("--speculative-adaptive is false, and {}", kAdvice));
+  }
+  const NumberOption* window = first_given(options, kWindows);
+  if (chosen.method == DraftMethod::kNgram || window == nullptr) return Ok{};
+  return refuse(
+      std::string(window->name),
+      fmt::format("--{} is {}, and {}; give --speculative-algorithm NGRAM, or leave it out",
+                  window->name, options.*window->field,
+                  chosen.has_method() ? fmt::format("drafts of {} have no such window", row.name)
+                                      : "nothing looks up matches"));
+}
+
 // The numbers of a tree. `rows`, `steps`: as given, 0 for none.
 Result<Ok> set_tree(SpeculationOptions& out, const DraftMethodRow& row, int rows, int steps,
                     int topk) {
@@ -163,13 +228,10 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                     options.speculative_config.empty() ? "nothing drafts"
                                                        : "--speculative-config drafts chains"));
   if (!options.speculative_config.empty()) {
-    if (!options.speculative_draft_model_path.empty())
-      return refuse("speculative-draft-model-path",
-                    "--speculative-config and --speculative-draft-model-path are both given; name "
-                    "the draft model with the key 'model'");
-    if (row.method != DraftMethod::kNone)
-      return refuse("speculative-config",
-                    "--speculative-config and --speculative-algorithm are both given; give one");
+    const Result<Ok> beside = check_beside_config(options, row);
+    if (!beside.ok()) return beside.fault();
+    const Result<Ok> effects = check_effects(options, out, draft_method_row(out.method));
+    if (!effects.ok()) return effects.fault();
     if (!out.has_method() && out.is_on()) out.max_drafts = kForcedDrafts;
     return out;
   }
@@ -186,6 +248,8 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                                     "EAGLE3, DFLASH or STANDALONE, or leave the path out",
                                     path.substr(0, 80), row.name));
   out.draft_model = path;
+  const Result<Ok> effects = check_effects(options, out, row);
+  if (!effects.ok()) return effects.fault();
   if (!out.is_on()) return out;
   const int rows = options.speculative_num_draft_tokens, steps = options.speculative_num_steps;
   if (rows == 1)

@@ -226,8 +226,9 @@ TEST(FileChoice, WeightsByFormat) {
                                         "M-Q8_0-00002-of-00002.gguf",
                                         "mmproj-m-f16.gguf"};
   EXPECT_THAT(chosen(all, "auto"), ElementsAre("model.safetensors.index.json"));
+  // Whether that index counts is seen in it.
   EXPECT_THAT(chosen({"model.safetensors", "model.safetensors.index.json"}, "safetensors"),
-              ElementsAre("model.safetensors"));
+              ElementsAre("model.safetensors.index.json"));
   EXPECT_THAT(chosen(all, "pt"), ElementsAre("pytorch_model.bin"));
   EXPECT_THAT(chosen({"pytorch_model.bin.index.json"}, "auto"),
               ElementsAre("pytorch_model.bin.index.json"));

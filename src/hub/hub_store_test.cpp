@@ -374,6 +374,12 @@ TEST(FindCachedModel, WhatIsMissing) {
   EXPECT_THAT(look().why, HasSubstr("2.safetensors is missing"));
   folder.write(snapshot + "2.safetensors", "");
   EXPECT_TRUE(look().has_weights);
+  folder.write(snapshot + "model.safetensors", "");  // which the index does not list
+  fs::remove(folder.path() + "/" + snapshot + "2.safetensors");
+  EXPECT_TRUE(look().has_weights);
+  fs::remove(folder.path() + "/" + snapshot + "model.safetensors");
+  EXPECT_FALSE(look().has_weights);
+  folder.write(snapshot + "2.safetensors", "");
   EXPECT_EQ(look().model->directory, folder.path() + "/models--org--m/snapshots/" + kCommit);
   EXPECT_FALSE(look("pt").has_weights);
   folder.write(snapshot + "m-Q4-00001-of-00002.gguf", "");

@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/files/weight_choice.h"
-#include "checkpoint/files/weight_map.h"
 #include "hub/file_choice.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_client.h"
@@ -115,13 +114,12 @@ class Pull {
     fetch(std::move(last));
     const bool wants_weights = request_.weights || !has_config;
     if (!wants_weights || !choice) return;
-    std::vector<std::string> wanted = choice->names;
-    if (!choice->index.empty()) wanted = shards_beneath(cache_.snapshot(commit_), choice->index);
+    const SettledWeights settled = settle_weights(*choice, cache_.snapshot(commit_), names);
     std::vector<RepoFile> weights;
-    for (const std::string& path : wanted) {
+    for (const std::string& path : settled.names) {
       const auto file = std::ranges::find(files_, path, &RepoFile::path);
       require(file != files_.end(), "{} has no {}, which {} of it", repo_id, path,
-              choice->index.empty() ? "the names of other shards tell" : choice->index + " lists");
+              settled.index.empty() ? "the names of other shards tell" : settled.index + " lists");
       weights.push_back(*file);
     }
     fetch(std::move(weights));

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/nearest_name.h"
 #include "checkpoint/files/weight_choice.h"
-#include "checkpoint/files/weight_map.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "hub/file_choice.h"
 #include "hub/hub_cache.h"
@@ -60,8 +59,7 @@ std::string how_to_get(const ModelName& name) {
 // Empty if `names` has all files of `choice`; else the missing ones.
 std::string missing_weights(const WeightChoice& choice, const std::vector<std::string>& names,
                             const std::string& directory) {
-  std::vector<std::string> wanted = choice.names;
-  if (!choice.index.empty()) wanted = shards_beneath(directory, choice.index);
+  const std::vector<std::string> wanted = settle_weights(choice, directory, names).names;
   for (const std::string& name : wanted)
     if (!std::ranges::binary_search(names, name)) return name;
   // Part of a split GGUF file: model-00001-of-00003.gguf

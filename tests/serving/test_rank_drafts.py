@@ -73,13 +73,8 @@ def places(tmp_path_factory):
 
     # The target's file beside that of its draft layer.
     def with_layer(name, target):
-        path = folder / name
-        if path.exists():
-            return path
-        shutil.copytree(GOLDEN / "speculation" / name, path)
-        shutil.copy(MORE / target / "model.safetensors", path / "target.safetensors")
-        index = path / "model.safetensors.index.json"
-        index.write_text(index.read_text().replace('"model.safetensors"', '"target.safetensors"'))
+        path = shutil.copytree(GOLDEN / "speculation" / name, folder / name, dirs_exist_ok=True)
+        shutil.copy(MORE / target / "model.safetensors", path)
         return path
 
     return {"twin of mixtral": lambda: twin("mixtral"), "odd": odd,
@@ -150,6 +145,21 @@ def test_as_many_drafts_as_pay_give_the_tokens_of_one_rank(name, alone, case):
     assert found["output_ids"] == alone(model, *weights)["output_ids"]
     meta = found["meta_info"]
     assert 1 + meta["spec_verify_ct"] + meta["spec_accept_token_num"] == NUM_TOKENS
+
+
+@pytest.mark.parametrize("ranks", [RANKS, (*RANKS, "--ep-size", "2"), GROUPS, RANKS_OF_GROUPS])
+def test_all_ranks_pretend_alike(ranks):
+    """Drafts that are declared right or wrong are so on all ranks, and as many are right as on one."""
+
+    def tokens_of_a_step(chance, *flags):
+        done = sluice("bench", "latency", TINY, "--threads", "2", "--batch-size", "4", "--input-len", "32", "--tries", "1",
+                      "--roofline-mib", "0", "--random-seed", "7", "--json", "--device", "cpu", "--dtype", "float32", *flags,
+                      "--speculative-algorithm", "NEXTN", "--speculative-synthetic-acceptance", chance, ALL_DRAFTS)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["tokens_per_step"]
+
+    assert (tokens_of_a_step("1", *ranks), tokens_of_a_step("0", *ranks)) == (4, 1)
+    assert tokens_of_a_step("0.9,0.4,0.1", *ranks) == pytest.approx(tokens_of_a_step("0.9,0.4,0.1"))
 
 
 @pytest.fixture(scope="module", params=[(ALL_DRAFTS,), ()], ids=["all drafts", "drafts that pay"])

@@ -347,7 +347,8 @@ def test_what_does_not_divide_is_refused_in_seconds(model, size, said):
     (TINY, ("--pp-max-micro-batch-size", "4"), "add --pp-size"),
     (TINY, ("--tp-size", "2", "--dp-size", "2"), "with --enable-dp-attention"),
     (TINY, ("--enable-dp-attention",), "add --dp-size"),
-    (TINY, (*GROUPS,), "--tp-size 2 would do"),
+    (TINY, (*GROUPS,), "--tp-size 2, 4, 8, 16 would do"),
+    (TINY, ("--tp-size", "3", *GROUPS), "--tp-size 2, 4, 8, 16 would do"),
     (TINY, (*RANKS, *GROUPS, *STAGES), "exclude each other"),
 ])
 def test_stages_that_cannot_be_are_refused_in_seconds(model, flags, said):

@@ -193,6 +193,21 @@ def test_plan_for_several_gpus():
     assert none.returncode == 3 and "No mix can serve it." in none.stdout and "of weights, and has" in none.stdout
 
 
+@pytest.mark.parametrize("gpus, method", [("2xH100", "NEXTN"), ("2xH100", "NGRAM"), ("4xH100", "NGRAM")])
+def test_plan_says_for_each_mix_why_it_is_out(gpus, method):
+    flags = ("plan", TINY, "--gpus", gpus, "--speculative-algorithm", method)
+    lines = sluice(*flags).stdout.partition("\nOut:\n")[2].splitlines()
+    reasons = {line.strip(): lines[i + 1] for i, line in enumerate(lines) if line.startswith("  ") and line[2] != " "}
+    assert any("--tp-size 2 exclude each other" in reason for reason in reasons.values())
+    for mixes, reason in reasons.items():
+        for mix in mixes.partition("; and ")[0].split("; "):
+            assert "--pp-size" not in reason or "pp " in mix, (mix, reason)
+            assert "--tp-size" not in reason or "tp " in mix, (mix, reason)
+    for mix in json.loads(sluice(*flags, "--json").stdout)["mixes"]:
+        if mix["mix"]["tp"] > 1:
+            assert f"{method} and --tp-size {mix['mix']['tp']} exclude" in mix["reason"] or "--dp-size" in mix["reason"]
+
+
 @pytest.mark.parametrize("flags, words", [
     (("--gpus", "0xH200"), "as 8xH200"),
     (("--gpus", "3xFoo"), "the kinds are H100, H200"),

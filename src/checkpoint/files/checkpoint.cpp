@@ -14,7 +14,8 @@ Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
   std::vector<WeightFormat> formats;
   if (format != LoadFormat::kPt) formats.push_back(WeightFormat::kSafetensors);
   if (format != LoadFormat::kSafetensors) formats.push_back(WeightFormat::kPickle);
-  const std::optional<WeightChoice> choice = choose_weights(names_in(directory), formats, "");
+  const std::vector<std::string> there = names_in(directory);
+  const std::optional<WeightChoice> choice = choose_weights(there, formats, "");
   if (!choice) {
     std::vector<std::string_view> wanted;
     if (format != LoadFormat::kPt)
@@ -27,13 +28,17 @@ Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
          "--load-format dummy needs no weights",
          directory, fmt::join(wanted, ", "));
   }
-  for (const std::string& name : choice->names)
-    open(directory, choice->format, name, "the name of another shard");
-  if (choice->index.empty()) set_apart_unreadable();
-  if (choice->index.empty())
+  const SettledWeights files = settle_weights(*choice, directory, there);
+  if (!files.why_ignored.empty())
+    log_info("{}/{} is ignored: {}", directory, choice->index, files.why_ignored);
+  for (const std::string& name : files.names)
+    open(directory, choice->format, name,
+         files.index.empty() ? "the name of another shard" : files.index);
+  set_apart_unreadable();
+  if (files.index.empty())
     take_all();
   else
-    take_listed(directory, *choice);
+    take_listed(directory, files);
 }
 
 void Checkpoint::open(const std::string& directory, WeightFormat format, const std::string& name,
@@ -76,16 +81,11 @@ std::string_view Checkpoint::format() const {
   return std::holds_alternative<PtFile>(files_.front()) ? "pt" : "safetensors";
 }
 
-void Checkpoint::take_listed(const std::string& directory, const WeightChoice& choice) {
+void Checkpoint::take_listed(const std::string& directory, const SettledWeights& files) {
   const auto weight_map =
-      read_weight_map(read_index(directory, choice.index).value_or(""), choice.index);
-  std::map<std::string, int, std::less<>> shards;
-  for (const std::string& shard : shards_of(weight_map, choice.index)) {
-    shards.emplace(shard, static_cast<int>(files_.size()));
-    open(directory, choice.format, shard, choice.index);
-  }
-
-  set_apart_unreadable();
+      read_weight_map(read_index(directory, files.index).value_or(""), files.index);
+  std::map<std::string_view, std::size_t> shards;
+  for (const std::string& name : files.names) shards.emplace(name, shards.size());
 
   std::vector<std::unordered_map<std::string_view, const TensorInfo*>> by_shard(files_.size());
   std::size_t num_stored = 0;
@@ -98,13 +98,13 @@ void Checkpoint::take_listed(const std::string& directory, const WeightChoice& c
     const auto it = held.find(name);
     if (it == held.end() && unreadable_.contains(name)) continue;
     require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it",
-            choice.index, name.substr(0, 200), shard);
+            files.index, name.substr(0, 200), shard);
     require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice",
-            choice.index, name.substr(0, 200));
+            files.index, name.substr(0, 200));
   }
   if (num_stored > by_name_.size())
     log_warning("{} tensors of the shards are not in {} and are ignored",
-                num_stored - by_name_.size(), choice.index);
+                num_stored - by_name_.size(), files.index);
 }
 
 std::vector<std::string> Checkpoint::names() const {

@@ -57,7 +57,7 @@ class Checkpoint {
   using TensorFile = std::variant<SafetensorsFile, PtFile>;
   void open(const std::string& directory, WeightFormat format, const std::string& name,
             std::string_view listed_by);
-  void take_listed(const std::string& directory, const WeightChoice& choice);
+  void take_listed(const std::string& directory, const SettledWeights& files);
   void take_all();
   static const std::vector<TensorInfo>& tensors_of(const TensorFile& file);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/files/weight_map.h"
 #include "checkpoint/gguf/gguf_file.h"
 
 namespace sluice {
@@ -116,8 +117,9 @@ std::optional<WeightChoice> choose_plain(const std::vector<std::string>& names,
   const auto has = [&](const std::string& name) {
     return std::ranges::find(names, name) != names.end();
   };
-  if (has(single)) return WeightChoice{format, "", {single}};
-  if (has(single + ".index.json")) return WeightChoice{format, single + ".index.json", {}};
+  const std::string index = has(single + ".index.json") ? single + ".index.json" : "";
+  if (has(single)) return WeightChoice{format, index, {single}};
+  if (!index.empty()) return WeightChoice{format, index, {}};
   if (auto shards = shards_without_index(names, usual, ending); !shards.empty())
     return WeightChoice{format, "", std::move(shards)};
   if (pickle) return std::nullopt;  // optimizers and training arguments are .bin files too
@@ -155,6 +157,28 @@ std::optional<WeightChoice> choose_weights(const std::vector<std::string>& names
     if (choice) return choice;
   }
   return std::nullopt;
+}
+
+SettledWeights settle_weights(const WeightChoice& choice, const std::string& directory,
+                              const std::vector<std::string>& names) {
+  if (choice.index.empty()) return {"", choice.names, ""};
+  if (choice.names.empty()) return {choice.index, shards_beneath(directory, choice.index), ""};
+  const auto ignored = [&](std::string why) {
+    return SettledWeights{"", choice.names, std::move(why)};
+  };
+  std::vector<std::string> listed;
+  try {
+    listed = shards_beneath(directory, choice.index);
+  } catch (const Error& error) {
+    return ignored(error.what());
+  }
+  for (const std::string& name : choice.names)
+    if (!std::ranges::binary_search(listed, name))
+      return ignored(fmt::format("it does not list {}", name));
+  for (const std::string& name : listed)
+    if (std::ranges::find(names, name) == names.end())
+      return ignored(fmt::format("it lists {}, which is not there", name));
+  return {choice.index, std::move(listed), ""};
 }
 
 bool has_gguf(const std::vector<std::string>& names, std::string_view tag) {

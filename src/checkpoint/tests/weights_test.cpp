@@ -16,9 +16,11 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/testing/errors.h"
 #include "base/testing/folder.h"
+#include "checkpoint/files_digest.h"
 #include "checkpoint/tensors/convert.h"
 #include "checkpoint/weight_source.h"
 
@@ -201,6 +203,48 @@ TEST(Safetensors, AFileThatShrinksAfterOpeningIsAnError) {
   std::vector<std::byte> bytes(6);
   EXPECT_THAT(message_of([&] { checkpoint.read(*checkpoint.find("b"), 0, bytes); }),
               HasSubstr("tensor b is cut short"));
+}
+
+// Beside model.safetensors an index counts where it lists that file, and none that is missing.
+TEST(Checkpoint, AnIndexBesideASingleFileCountsWhereItListsIt) {
+  const auto tensor = [](const char* name) {
+    return container(
+        fmt::format(R"({{"{}":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}}})", name), 4);
+  };
+  const TestFolder folder;
+  folder.write("model.safetensors", tensor("a"));
+  folder.write("mtp.safetensors", tensor("b"));
+  const auto names_with = [&](const std::string& index) {
+    folder.write("model.safetensors.index.json", index);
+    return Checkpoint(folder.path()).names();
+  };
+  const auto why = [&] {
+    const std::vector<std::string> there = names_in(folder.path());
+    const auto choice = choose_weights(there, formats_of("safetensors"), "");
+    return settle_weights(*choice, folder.path(), there).why_ignored;
+  };
+  EXPECT_THAT(names_with(R"({"weight_map":{"a":"model.safetensors","b":"mtp.safetensors"}})"),
+              testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(why(), "");
+  const std::uint64_t both = digest_of_files(folder.path(), LoadFormat::kAuto);
+  folder.write("mtp.safetensors", tensor("c"));
+  EXPECT_NE(digest_of_files(folder.path(), LoadFormat::kAuto), both);
+  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(folder.path()); }),
+              HasSubstr("the tensor b is in mtp.safetensors, which does not hold it"));
+
+  const std::pair<const char*, const char*> stale[] = {
+      {R"({"weight_map":{"a":"mtp.safetensors"}})", "it does not list model.safetensors"},
+      {R"({"weight_map":{"a":"model.safetensors","b":"more.safetensors"}})",
+       "it lists more.safetensors, which is not there"},
+      {R"({"weight_map":{"a":"model-00001-of-00002.safetensors"}})",
+       "it does not list model.safetensors"},
+      {R"({"weight_map":{}})", "empty"},
+      {R"({)", "weight_map"},
+  };
+  for (const auto& [index, says] : stale) {
+    EXPECT_THAT(names_with(index), testing::ElementsAre("a")) << index;
+    EXPECT_THAT(why(), HasSubstr(says)) << index;
+  }
 }
 
 TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {

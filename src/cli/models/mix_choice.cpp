@@ -119,12 +119,11 @@ std::vector<MixAnswer> answer_mixes(const MixQuestion& question) {
     answer.mix = mix;
     answer.options = options_of(question, mix);
     const Result<ServingPlan> plan = resolve(answer.options, question.config, imagined_gpu());
-    if (!plan) {
-      answer.refusal = plan.fault().message;
-      answer.refused_option = plan.fault().param;
-    }
-    answer.divides = sharing_refusal(question.config, mix.tp, mix.ep, mix.dp).empty() &&
-                     stage_refusal(question.config, mix.pp, mix.tp).empty();
+    if (!plan) answer.refusal = plan.fault().message;
+    answer.divides =
+        sharing_refusal(question.config, mix.tp, {.expert_groups = mix.ep, .dp_size = mix.dp})
+            .empty() &&
+        stage_refusal(question.config, mix.pp, mix.tp).empty();
     // More sequences than the engine runs by itself must be asked for.
     const int running = share_of(question.concurrency, mix.replicas * mix.dp);
     if (plan && plan->runner.limits.max_running_requests < running)

@@ -46,8 +46,7 @@ struct MixStep {
 
 struct MixAnswer {
   Mix mix;
-  // Why the engine refuses the mix, and the option that it refuses; empty: it serves it.
-  std::string refusal, refused_option;
+  std::string refusal;   // why the engine refuses the mix; empty: it serves it
   bool divides = false;  // heads, columns, experts and layers among the ranks
   RankBytes bytes;
   double working_bytes = 0;    // of a step, about

@@ -213,6 +213,14 @@ std::string promise_of(const GpuPlan& plan, const std::vector<const MixAnswer*>&
       describe(best->mix), rate(*best), plan.question.concurrency, best->at(1).seconds * 1e3);
 }
 
+// A reason without its numbers, nor how many they are.
+std::string without_numbers(const std::string& reason) {
+  std::string out;
+  for (const char c : reason)
+    if (std::string_view("0123456789, ").find(c) == std::string_view::npos) out += c;
+  return out;
+}
+
 // One line for each reason, with the mixes that it stands against.
 void print_refused(const GpuPlan& plan) {
   std::map<std::string, std::vector<const MixAnswer*>> mixes;
@@ -220,8 +228,8 @@ void print_refused(const GpuPlan& plan) {
   for (const MixAnswer& answer : plan.answers) {
     const std::string reason = objection(plan, answer);
     if (reason.empty()) continue;
-    // Refusals of one option differ in numbers only.
-    const std::string key = answer.refusal.empty() ? reason : "--" + answer.refused_option;
+    // Refusals that differ in numbers alone are one.
+    const std::string key = answer.refusal.empty() ? reason : without_numbers(reason);
     if (!mixes.contains(key)) reasons.emplace_back(key, reason);
     mixes[key].push_back(&answer);
   }

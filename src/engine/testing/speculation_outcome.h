@@ -21,7 +21,12 @@ inline Options options_for(const std::string& model) {
   options.max_running_requests = 32;
   options.chunked_prefill_size = 24;
   options.threads = 1;
-  options.speculative_adaptive = false;  // as many drafts as there are
+  return options;
+}
+
+// As many drafts as there are.
+inline Options with_all_drafts(Options options) {
+  options.speculative_adaptive = false;
   return options;
 }
 
@@ -30,19 +35,19 @@ inline Options with_ngram(Options options, int num_draft_tokens = 5, int min_mat
   options.speculative_num_draft_tokens = num_draft_tokens;
   options.speculative_ngram_min_match = min_match;
   options.speculative_ngram_max_match = 4;
-  return options;
+  return with_all_drafts(options);
 }
 
 // `more`: other keys, each behind a comma.
 inline Options with_suffix(Options options, const std::string& more = "") {
   options.speculative_config = R"({"method": "suffix", "num_speculative_tokens": 8)" + more + "}";
-  return options;
+  return with_all_drafts(options);
 }
 
 inline Options with_nextn(Options options, int num_draft_tokens = 4) {
   options.speculative_algorithm = "NEXTN";
   options.speculative_num_draft_tokens = num_draft_tokens;
-  return options;
+  return with_all_drafts(options);
 }
 
 // All that a request brings, in a form that can be compared.
@@ -141,7 +146,7 @@ inline Options with_little_memory(Options options) {
 inline Options with_draft(Options options, const char* method, const std::string& draft) {
   options.speculative_algorithm = method;
   options.speculative_draft_model_path = draft;
-  return options;
+  return with_all_drafts(options);
 }
 
 }  // namespace sluice

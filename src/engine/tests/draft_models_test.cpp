@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/testing/folder.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -55,9 +56,12 @@ TEST(Speculation, DraftsThatDoNotFitAreRefused) {
        {std::tuple{"STANDALONE", std::string(SLUICE_SOURCE_DIR "/models/sluice-tiny"),
                    "the draft's vocab_size is 4096, and that of the target 320"},
         std::tuple{"STANDALONE", models + "qwen3", "is the target itself"},
-        std::tuple{"EAGLE3", models + "llama-llama3-tied", "holds no EAGLE-3 head"},
+        std::tuple{"EAGLE3", models + "llama-llama3-tied",
+                   "holds no draft of EAGLE3; an ordinary model drafts with "
+                   "--speculative-algorithm STANDALONE"},
         std::tuple{"EAGLE", models + "llama-llama3-tied", "lacks its draft layer"},
-        std::tuple{"DFLASH", models + "llama-llama3-tied", "is no DFlash draft"},
+        std::tuple{"DFLASH", models + "llama-llama3-tied",
+                   "holds no draft of DFLASH; an ordinary model"},
         std::tuple{"EAGLE", models + "mixtral", "is no EAGLE head"}})
     try {
       (void)Engine::create(with_draft(options_for("qwen3"), method, draft));
@@ -65,6 +69,30 @@ TEST(Speculation, DraftsThatDoNotFitAreRefused) {
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
       EXPECT_NE(error.message().find(message), std::string::npos) << error.message();
+    }
+}
+
+// Their configurations say it; weights are not read.
+TEST(Speculation, DraftsOfOtherMethodsSayWhichOne) {
+  constexpr std::pair<const char*, const char*> kDrafts[] = {
+      {"LlamaForCausalLMEagle", "EAGLE"},
+      {"LlamaForCausalLMEagle3", "EAGLE3"},
+      {"Eagle3DeepseekV2ForCausalLM", "EAGLE3"},
+      {"DFlashDraftModel", "DFLASH"}};
+  for (const auto& [architecture, does] : kDrafts)
+    for (const std::string method : {"EAGLE", "EAGLE3", "DFLASH", "STANDALONE"}) {
+      if (method == does) continue;
+      const TestFolder folder;
+      folder.write("config.json", fmt::format(R"({{"architectures": ["{}"]}})", architecture));
+      try {
+        (void)Engine::create(with_draft(options_for("qwen3"), method.c_str(), folder.path()));
+        ADD_FAILURE() << architecture << " as " << method;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+        const std::string says =
+            fmt::format("drafts with --speculative-algorithm {}, not with {}", does, method);
+        EXPECT_NE(error.message().find(says), std::string::npos) << error.message();
+      }
     }
 }
 
@@ -109,9 +137,9 @@ TEST(Speculation, HeadsChangeNothing) {
       expect_equal(drafted, plain);
       EXPECT_GT(drafted.stats.drafted_tokens, 500u);
     }
-    options.speculative_adaptive = true;
-    expect_equal(outcome_of(with_draft(options, method, draft), requests), plain);
-    options.speculative_adaptive = false;
+    Options adaptive = with_draft(options, method, draft);
+    adaptive.speculative_adaptive = true;
+    expect_equal(outcome_of(adaptive, requests), plain);
     if (draft.empty()) continue;
     options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
     try {

@@ -21,7 +21,7 @@ Options with_trees(Options options, const char* method = "NEXTN", const std::str
   options.speculative_eagle_topk = 4;
   options.speculative_num_steps = 3;
   options.speculative_num_draft_tokens = 16;
-  return options;
+  return with_all_drafts(options);
 }
 
 Options tiny() {

@@ -66,7 +66,7 @@ Request keyed(std::vector<std::int32_t> prompt, int length, bool guesses_wrong =
 Options forced(Options options, int num_draft_tokens = 0) {
   options.draft_forced_tokens = true;
   options.speculative_num_draft_tokens = num_draft_tokens;
-  return options;
+  return with_all_drafts(options);
 }
 
 std::vector<Request> mixed_requests() {

@@ -54,35 +54,75 @@ TEST(RankChoice, GroupsOfAttentionDivideTheRanksAndNotTheHeads) {
   config.num_heads = config.num_kv_heads = 6;
   config.intermediate_size = 96;
   EXPECT_NE(sharing_refusal(config, 4), "");
-  EXPECT_EQ(sharing_refusal(config, 4, 1, 4), "") << "each rank has all heads";
-  EXPECT_EQ(sharing_refusal(config, 4, 1, 2), "");
-  EXPECT_EQ(dp_refusal(config, 4, 2), "");
-  EXPECT_EQ(dp_refusal(config, 4, 3),
+  EXPECT_EQ(sharing_refusal(config, 4, {.dp_size = 4}), "") << "each rank has all heads";
+  EXPECT_EQ(sharing_refusal(config, 4, {.dp_size = 2}), "");
+  EXPECT_EQ(dp_refusal(config, 4, {.dp_size = 2}), "");
+  EXPECT_EQ(dp_refusal(config, 4, {.dp_size = 3}),
             "--tp-size is 4, the number of all ranks, which 3 groups cannot share equally; "
             "--dp-size 2, 4 would do");
-  EXPECT_EQ(dp_refusal(config, 1, 2),
-            "--tp-size is 1, the number of all ranks; --tp-size 2 would do");
+  EXPECT_EQ(dp_refusal(config, 1, {.dp_size = 4}),
+            "--tp-size is 1, the number of all ranks; --tp-size 4, 8, 12, 24 would do");
+  EXPECT_EQ(dp_refusal(config, 1, {.dp_size = 4, .num_stages = 4}),
+            "--tp-size is 1, the number of all ranks; --tp-size 4, 8, 12 would do");
 }
 
 TEST(RankChoice, DealsWholeExperts) {
   ModelConfig config = config_of("mixtral");
   config.moe->num_experts = 6;
   config.moe->moe_intermediate_size = 33;
-  EXPECT_EQ(expert_groups_refusal(config, 4, 4), "");
-  EXPECT_EQ(expert_groups_refusal(config, 1, 1), "");
-  EXPECT_EQ(sharing_refusal(config, 2, 2), "") << "columns of an expert are not shared";
-  EXPECT_NE(sharing_refusal(config, 4, 2), "");
-  EXPECT_EQ(sharing_refusal(config, 8, 8),
-            "4 attention heads cannot be shared equally by 8 ranks, and no other multiple of "
-            "--ep-size 8 divides the model");
-  EXPECT_EQ(expert_groups_refusal(config, 4, 3),
-            "4 ranks cannot form 3 groups of equal size; --ep-size 2, 4 would do, or another "
-            "--tp-size");
-  EXPECT_EQ(expert_groups_refusal(config, 8, 8),
-            "6 experts cannot be dealt over 8 groups of ranks; --ep-size 2, 4 would do");
+  EXPECT_EQ(expert_groups_refusal(config, 4, {.expert_groups = 4}), "");
+  EXPECT_EQ(expert_groups_refusal(config, 1, {}), "");
+  EXPECT_EQ(sharing_refusal(config, 2, {.expert_groups = 2}), "")
+      << "columns of an expert are not shared";
+  EXPECT_NE(sharing_refusal(config, 4, {.expert_groups = 2}), "");
+  EXPECT_EQ(sharing_refusal(config, 8, {.expert_groups = 8}),
+            "4 attention heads cannot be shared equally by 8 ranks, and no other number divides "
+            "the model with --ep-size 8");
+  EXPECT_EQ(expert_groups_refusal(config, 4, {.expert_groups = 3}),
+            "4 ranks cannot form 3 groups of equal size; --ep-size 4 would do");
+  EXPECT_EQ(expert_groups_refusal(config, 8, {.expert_groups = 8}),
+            "6 experts cannot be dealt over 8 groups of ranks; --ep-size 2, 4 would do with "
+            "--tp-size alike");
   for (const int groups : {1, 2})
-    EXPECT_EQ(expert_groups_refusal(config_of("qwen3"), 2, groups),
+    EXPECT_EQ(expert_groups_refusal(config_of("qwen3"), 2, {.expert_groups = groups}),
               "Qwen3ForCausalLM has no experts; leave it out");
+}
+
+// Each number that a refusal names is served with the other groups.
+TEST(RankChoice, AdviceIsTrue) {
+  const ModelConfig tiny = load_model_config(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  EXPECT_EQ(dp_refusal(tiny, 3, {.dp_size = 2}),
+            "--tp-size is 3, the number of all ranks, which 2 groups cannot share equally; "
+            "--tp-size 2, 4, 8, 16 would do");
+  for (const int ranks : {2, 4, 8, 16})
+    EXPECT_EQ(sharing_refusal(tiny, ranks, {.dp_size = 2}), "") << ranks;
+  EXPECT_EQ(sharing_refusal(tiny, 3, {.dp_size = 3}),
+            "128 columns of an expert cannot be shared equally by 3 ranks; with --dp-size 3 no "
+            "number divides the model, and without --dp-size and --enable-dp-attention --tp-size "
+            "2, 4, 8 would do");
+  const std::string heads = "8 attention heads cannot be shared equally by 3 ranks";
+  for (const RankGroups& groups : {RankGroups{}, RankGroups{.whole_experts = true},
+                                   RankGroups{.num_stages = 2, .num_nodes = 4}})
+    EXPECT_EQ(sharing_refusal(tiny, 3, groups), heads + "; --tp-size 2, 4, 8 would do");
+  EXPECT_EQ(sharing_refusal(tiny, 3, {.num_stages = 2, .num_nodes = 8}),
+            heads + "; --tp-size 4, 8 would do");
+  EXPECT_EQ(sharing_refusal(tiny, 3, {.num_stages = 16}), heads + "; --tp-size 2, 4 would do");
+  EXPECT_EQ(sharing_refusal(tiny, 3, {.expert_groups = 3}),
+            heads +
+                "; with --ep-size 3 no number divides the model, and without --ep-size 3 "
+                "--tp-size 2, 4, 8 would do");
+  EXPECT_EQ(sharing_refusal(tiny, 9, {.expert_groups = 3, .dp_size = 3}),
+            heads +
+                "; with --ep-size 3 and --dp-size 3 no number divides the model, and without "
+                "these --tp-size 2, 4, 8 would do");
+  const ModelConfig mixture = config_of("mixtral");
+  EXPECT_EQ(expert_groups_refusal(mixture, 8, {.expert_groups = 8}),
+            "4 experts cannot be dealt over 8 groups of ranks; --ep-size 2, 4 would do with "
+            "--tp-size alike");
+  EXPECT_EQ(expert_groups_refusal(mixture, 8, {.whole_experts = true}),
+            "4 experts cannot be dealt over 8 groups of ranks; --tp-size 2, 4 would do");
+  EXPECT_EQ(expert_groups_refusal(mixture, 2, {.expert_groups = 4}),
+            "2 ranks cannot form 4 groups of equal size; --ep-size 2 would do, or --tp-size 4");
 }
 
 TEST(RankChoice, DealsPlacesOfExperts) {

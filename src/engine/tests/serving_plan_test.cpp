@@ -350,7 +350,7 @@ TEST(ServingPlan, GroupsOfAttentionHaveRanksThatShareTheRest) {
             std::string::npos);
   EXPECT_EQ(said(with({{"tp", "2"}, {"enable-dp-attention", "true"}})),
             "--enable-dp-attention needs groups of ranks; add --dp-size");
-  EXPECT_NE(said(with({{"dp", "2"}, {"enable-dp-attention", "true"}})).find("--tp-size 2 would do"),
+  EXPECT_NE(said(with({{"dp", "2"}, {"enable-dp-attention", "true"}})).find("; --tp-size 2, 4"),
             std::string::npos);
   EXPECT_NE(
       said(with({{"tp", "2"}, {"dp", "2"}, {"pp-size", "2"}, {"enable-dp-attention", "true"}}))

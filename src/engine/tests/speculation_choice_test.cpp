@@ -211,6 +211,59 @@ TEST(SpeculationChoice, OptionsThatContradictEachOther) {
   }
 }
 
+TEST(SpeculationChoice, OptionsWithoutEffectAreRefused) {
+  const auto refusal_of = [](const Options& options) {
+    const auto chosen = choose_speculation(options);
+    return chosen.ok() ? Fault{} : chosen.fault();
+  };
+  constexpr const char *kMin = "speculative-ngram-min-match-window-size",
+                       *kMax = "speculative-ngram-max-match-window-size";
+  // Beside the JSON that decides the same.
+  for (const auto& [name, value] :
+       {std::pair{"speculative-num-steps", "9"}, std::pair{"speculative-num-draft-tokens", "8"},
+        std::pair{kMin, "2"}, std::pair{kMax, "5"},
+        std::pair{"speculative-draft-model-path", "org/head"}})
+    for (const char* config :
+         {R"({"method": "ngram", "num_speculative_tokens": 3})", R"({"method": "none"})"}) {
+      const Fault fault = refusal_of(with({{"speculative-config", config}, {name, value}}));
+      EXPECT_EQ(fault.param, name);
+      EXPECT_THAT(fault.message, HasSubstr("are both given")) << name;
+    }
+  EXPECT_TRUE(choose_speculation(with({{"speculative-config", R"({"method": "mtp"})"},
+                                       {"speculative-adaptive", "false"}}))
+                  .ok());
+  // Where nothing drafts.
+  for (const auto& [name, value] :
+       {std::pair{"speculative-num-steps", "3"}, std::pair{"speculative-num-draft-tokens", "8"},
+        std::pair{"speculative-adaptive", "false"}}) {
+    for (const Options& nothing : {with({{name, value}}), with({{name, value}, {kMin, "2"}})}) {
+      EXPECT_EQ(refusal_of(nothing).param, name);
+      EXPECT_THAT(refusal_of(nothing).message, HasSubstr("nothing drafts"));
+    }
+    EXPECT_TRUE(choose_speculation(with({{name, value}, {"draft-forced-tokens", "true"}})).ok());
+  }
+  EXPECT_EQ(refusal_of(with({{"speculative-config", R"({"method": "none"})"},
+                             {"speculative-adaptive", "false"}}))
+                .param,
+            "speculative-adaptive");
+  EXPECT_TRUE(choose_speculation(with({{"speculative-adaptive", "true"}})).ok());
+  // Windows of matches that nobody looks up.
+  for (const char* name : {kMin, kMax}) {
+    EXPECT_EQ(refusal_of(with({{name, "2"}})).param, name);
+    EXPECT_EQ(refusal_of(with({{name, "2"}, {"draft-forced-tokens", "true"}})).param, name);
+    for (const char* method : {"NEXTN", "SUFFIX"}) {
+      const Fault fault = refusal_of(with({{"speculative-algorithm", method}, {name, "2"}}));
+      EXPECT_EQ(fault.param, name);
+      EXPECT_THAT(fault.message, HasSubstr(method));
+    }
+    EXPECT_EQ(refusal_of(with({{"speculative-algorithm", "NEXTN"},
+                               {"speculative-eagle-topk", "4"},
+                               {name, "2"}}))
+                  .param,
+              name);
+  }
+}
+
 TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
   Options options = with({{"speculative-algorithm", "EAGLE3"},
                           {"speculative-draft-model", "org/head"},

@@ -291,8 +291,8 @@ TEST(Speculation, ChoosingTheNumberOfDraftsChangesNothing) {
       if (pressed) options = with_little_memory(options);
       const std::vector<Request> requests = greedy_requests(17);
       const Outcome plain = outcome_of(options, requests);
-      options.speculative_adaptive = true;
-      const auto drafted = [&](const Options& wanted) {
+      const auto drafted = [&](Options wanted) {
+        wanted.speculative_adaptive = true;
         const Outcome found = outcome_of(wanted, requests);
         expect_equal(found, plain);
         EXPECT_GT(found.stats.verifications, 100u);
@@ -307,7 +307,7 @@ TEST(Speculation, ChoosingTheNumberOfDraftsChangesNothing) {
 }
 
 TEST(Speculation, VllmsConfigurationMeansTheSame) {
-  Options options = options_for("qwen3");
+  Options options = with_all_drafts(options_for("qwen3"));
   options.speculative_config = R"({"method": "ngram", "num_speculative_tokens": 4,)"
                                R"("prompt_lookup_max": 4, "prompt_lookup_min": 1})";
   const Outcome one = outcome_of(options, greedy_requests(3));

@@ -25,9 +25,9 @@ TEST(SuffixDrafts, ChangeNothing) {
     options.drafts_as_rows = true;
     expect_equal(outcome_of(with_suffix(options), requests), plain);
     options.drafts_as_rows = false;
-    options.speculative_adaptive = true;
-    expect_equal(outcome_of(with_suffix(options), requests), plain);
-    options.speculative_adaptive = false;
+    Options adaptive = with_suffix(options);
+    adaptive.speculative_adaptive = true;
+    expect_equal(outcome_of(adaptive, requests), plain);
     const Options little = with_little_memory(options);
     std::vector<Request> longer = requests;
     for (Request& request : longer) request.max_new_tokens += 60;
