@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "batch/draft_paths.h"
 #include "ops/elementwise.h"
 #include "ops/tokens.h"
 #include "tensor/copy.h"
@@ -20,11 +19,6 @@ std::int64_t max_left_out(const DraftLimits& limits) {
   return std::min(limits.batch.max_tokens, kMaxLeftOut);
 }
 
-// Rows of a sequence in a pass that drafts.
-int rows_of_draft(const DraftLimits& limits, const DraftShape& shape) {
-  return shape.block_size > 0 ? std::min(shape.block_size, limits.max_drafts + 1) : 1;
-}
-
 // Buffers: of each depth, and of slots that were left out before.
 int num_buffers(const DraftLimits& limits, const DraftShape& shape) {
   return shape.block_size > 0 ? 3 : limits.passes() + 1;
@@ -34,16 +28,9 @@ BatchLimits pass_limits(const DraftLimits& limits, const DraftShape& shape, int 
   BatchLimits out = limits.batch;
   const bool is_first = depth == 0 || depth + 1 == num_buffers(limits, shape);
   out.max_seqs = out.max_logit_rows = is_first ? limits.max_sequences : limits.rows();
-  if (!is_first) out.max_tokens = out.max_logit_rows = out.max_seqs * rows_of_draft(limits, shape);
+  if (!is_first) out.max_tokens = out.max_logit_rows = out.max_seqs * limits.rows_of_draft(shape);
   out.draft_rows = out.has_states = false;  // a draft's layers attend
   return out;
-}
-
-bool has_page(const Batch& batch, std::int32_t item, std::int32_t position) {
-  return std::ranges::all_of(batch.groups, [&](const PageRows& rows) {
-    const std::int32_t entry = rows.offsets[item] + position / kPageSize;
-    return entry < rows.offsets[item + 1] && rows.pages[static_cast<std::size_t>(entry)] >= 0;
-  });
 }
 
 }  // namespace
@@ -63,7 +50,7 @@ struct DraftRunner::Layout {
       return buffer ? buffer->tensor(dtype, dims, offset) : sized;
     };
     const std::int64_t rows = limits.rows(), all = limits.batch.max_tokens,
-                       in_pass = rows * rows_of_draft(limits, shape);
+                       in_pass = rows * limits.rows_of_draft(shape);
     first_states = take(DType::kF32, {all, shape.hidden_size});
     // Target's states of the draft's width lie where its own will.
     if (shape.target_width == shape.hidden_size)
@@ -110,10 +97,10 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
       planes_(std::move(planes)),
       trees_(limits.topk, model.target_tokens()),
       items_(static_cast<std::size_t>(num_buffers(limits, shape_))) {
-  const std::int64_t rows = limits.rows(), in_pass = rows * rows_of_draft(limits, shape_);
+  const std::int64_t rows = limits.rows(), in_pass = rows * limits.rows_of_draft(shape_);
   const std::span<const std::int32_t> target_tokens = model.target_tokens();
   // Of one sequence's block at least.
-  const std::int64_t fewest = std::max<std::int64_t>(rows, rows_of_draft(limits, shape_) - 1);
+  const std::int64_t fewest = std::max<std::int64_t>(rows, limits.rows_of_draft(shape_) - 1);
   check(limits.max_drafts > 0 && logits.numel() >= fewest * shape_.vocab_size,
         "{} drafts; logits of {} elements for {} sequences and {} tokens", limits.max_drafts,
         logits.numel(), rows, shape_.vocab_size);
@@ -166,114 +153,6 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   map.put();
 }
 
-void DraftRunner::begin_pass() {
-  const std::size_t num_groups = pass_.groups.size();
-  pass_ = {};
-  pass_.groups.resize(num_groups);
-  for (PageRows& rows : pass_.groups) rows.offsets.assign(1, 0);
-  from_.clear();
-  ends_.clear();
-}
-
-// Slots [first, first + count) of an item of the step.
-void DraftRunner::add_item(const Batch& batch, std::int32_t item, std::int32_t first,
-                           std::int32_t count) {
-  BatchItem& added = pass_.items.emplace_back(batch.items[static_cast<std::size_t>(item)]);
-  added.first = first;
-  added.count = count;
-  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
-    const PageRows& from = batch.groups[g];
-    PageRows& to = pass_.groups[g];
-    to.pages.insert(to.pages.end(), from.pages.begin() + from.offsets[item],
-                    from.pages.begin() + from.offsets[item + 1]);
-    to.offsets.push_back(static_cast<std::int32_t>(to.pages.size()));
-  }
-}
-
-void DraftRunner::want_logits(std::int32_t position) {
-  pass_.logit_rows.push_back({.item = static_cast<std::int32_t>(pass_.items.size()) - 1,
-                              .row = pass_.num_tokens() - 1,
-                              .position = position});
-}
-
-bool DraftRunner::build_first(const Batch& batch, const BatchResult& result) {
-  pass_.groups.resize(batch.groups.size());
-  begin_pass();
-  rows_.clear();
-  const bool reads_states = shape_.target_width > 0;
-  std::int32_t row = 0;
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(batch.items.size());
-       row += batch.items[static_cast<std::size_t>(i++)].count) {
-    const auto index = static_cast<std::size_t>(i);
-    const BatchItem& item = batch.items[index];
-    const auto tokens = result.tokens_of(index);
-    if (!item.decode) backlog_.restart(item.sequence, item.first);
-    if (result.failed[index] != 0 || backlog_.has_holes(item.sequence)) continue;
-    // Every slot holds the token after it: of a chunk the next one's, of a last one the sampled.
-    const auto* ids = batch.token_ids.data() + row;
-    std::vector<std::int32_t> next(ids + 1, ids + item.count);
-    if (item.decode)
-      next.assign(tokens.begin(), tokens.end());
-    else if (!tokens.empty())
-      next.push_back(tokens.front());
-    else if (item.next_token >= 0)
-      next.push_back(item.next_token);
-    std::int32_t first = item.first;
-    if (!reads_states) {
-      // Slots hold their own tokens: that of the first row, and of those behind it. The step before
-      // has left the first one where it was not known when this step was planned.
-      if (ids[0] == kTokenFromSlot)
-        ++first;
-      else
-        next.insert(next.begin(), ids[0]);
-      if (!has_page(batch, i, first + static_cast<std::int32_t>(next.size()) - 1)) next.pop_back();
-    }
-    if (next.empty()) continue;
-    const auto count = static_cast<std::int32_t>(next.size());
-    add_item(batch, i, first, count);
-    pass_.token_ids.insert(pass_.token_ids.end(), next.begin(), next.end());
-    const std::vector<std::int32_t>& right = right_rows_[index];
-    for (std::int32_t k = 0; k < count; ++k)
-      from_.push_back(row +
-                      (std::cmp_less(k, right.size()) ? right[static_cast<std::size_t>(k)] : k));
-    // The last slot must be that of the last token.
-    const std::int32_t last = first + count - 1;
-    const std::int32_t wanted =
-        item.decode ? item.first + static_cast<std::int32_t>(tokens.size()) - 1 + !reads_states
-                    : item.first + item.count - 1 + !reads_states;
-    if (tokens.empty() || last != wanted) continue;
-    rows_.push_back({.item = i,
-                     .position = last,
-                     .state = pass_.num_tokens() - 1,
-                     .chosen = static_cast<std::int32_t>(rows_.size()),
-                     .token = tokens.back()});
-    if (shape_.block_size == 0) want_logits(last);
-  }
-  const bool has_chunks =
-      std::ranges::any_of(pass_.items, [](const BatchItem& item) { return !item.decode; });
-  pass_.mode = has_chunks ? ForwardMode::kMixed : ForwardMode::kTargetVerify;
-  return !pass_.items.empty();
-}
-
-bool DraftRunner::build_next(const Batch& batch) {
-  std::erase_if(rows_,
-                [&](const Row& one) { return !has_page(batch, one.item, one.position + 1); });
-  if (rows_.empty()) return false;
-  begin_pass();
-  std::int32_t chosen = 0;
-  for (Row& one : rows_) {
-    ++one.position;
-    add_item(batch, one.item, one.position, 1);
-    pass_.items.back().decode = true;
-    pass_.items.back().slot = std::exchange(one.chosen, chosen++);
-    pass_.token_ids.push_back(kTokenFromSlot);
-    from_.push_back(std::exchange(one.state, pass_.num_tokens() - 1));
-    want_logits(one.position);
-  }
-  pass_.mode = ForwardMode::kDecode;
-  return true;
-}
-
 void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
   const auto count = static_cast<std::int64_t>(from_.size());
   const Tensor own = (are_targets ? first_states_ : next_states_[depth % 2]).rows(0, count);
@@ -311,23 +190,6 @@ void DraftRunner::choose(int depth, const Tensor& logits) {
     ops::gather_rows(ctx_, target_tokens_, chosen_.rows(0, num_rows), known_.rows(0, num_rows));
 }
 
-void DraftRunner::add_block(const Batch& batch, const Row& row, int most) {
-  const std::int32_t first = row.position + 1;  // of the last known token
-  std::int32_t count = 0;
-  while (count < rows_of_draft(limits_, shape_) && has_page(batch, row.item, first + count))
-    ++count;
-  if (count < 2) return;
-  add_item(batch, row.item, first, count);
-  pass_.items.back().decode = true;
-  for (std::int32_t i = 0; i < count; ++i) {
-    pass_.token_ids.push_back(i == 0 ? row.token : shape_.mask_token);
-    ends_.push_back(first + count - 1);
-    if (i == 0 || i > most) continue;
-    want_logits(first + i);
-    items_[0].push_back(row.item);
-  }
-}
-
 void DraftRunner::run_block_pass() {
   const auto count = static_cast<std::int64_t>(ends_.size());
   const Tensor last_seen = last_seen_.rows(0, count);
@@ -346,7 +208,7 @@ void DraftRunner::run_block_pass() {
 }
 
 void DraftRunner::run_blocks(const Batch& batch, int most) {
-  const std::int64_t at_once = logits_.dim(0) / (rows_of_draft(limits_, shape_) - 1);
+  const std::int64_t at_once = logits_.dim(0) / (limits_.rows_of_draft(shape_) - 1);
   items_[0].clear();
   for (auto next = rows_.begin(); next != rows_.end();) {
     begin_pass();
@@ -388,25 +250,6 @@ void DraftRunner::leave_out(const Batch& given, const Kept& kept, BatchResult& r
   }
   backlog_.keep_only(batch.items);
   collect(0, batch.items.size(), result);
-}
-
-// Whether an item has the pages of slots [first, end), and those that the draft's layers read.
-bool DraftRunner::can_fill(const Batch& batch, std::int32_t item, std::int64_t first,
-                           std::int64_t end) const {
-  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
-    const PageRows& rows = batch.groups[g];
-    const auto index = static_cast<std::size_t>(item);
-    const auto pages = std::span(rows.pages)
-                           .subspan(static_cast<std::size_t>(rows.offsets[index]),
-                                    static_cast<std::size_t>(rows.offsets[index + 1]) -
-                                        static_cast<std::size_t>(rows.offsets[index]));
-    const bool is_read = g < planes_.size() && !planes_[g].empty();
-    const std::int64_t from = is_read ? limits_.groups.at(g).keep_from(first) : first;
-    for (std::int64_t entry = from / kPageSize; entry <= (end - 1) / kPageSize; ++entry)
-      if (std::cmp_greater_equal(entry, pages.size()) || pages[static_cast<std::size_t>(entry)] < 0)
-        return false;
-  }
-  return true;
 }
 
 void DraftRunner::make_up(const Batch& batch) {

@@ -52,6 +52,10 @@ struct DraftLimits {
 
   bool has_trees() const { return topk > 1; }
   int passes() const { return has_trees() ? steps : max_drafts; }
+  // Rows of a sequence in a run that drafts.
+  int rows_of_draft(const DraftShape& shape) const {
+    return shape.block_size > 0 ? std::min(shape.block_size, max_drafts + 1) : 1;
+  }
   // Of a run behind the first.
   std::int64_t rows() const {
     return has_trees()
