@@ -66,14 +66,32 @@ __device__ inline void nibbles_to_fragments(std::uint32_t word, const FragmentZe
   }
 }
 
+inline constexpr int kFp4Groups = kFragmentUnitColumns / 32;  // of a unit
+
+// What makes bfloat16 of e2m1 in rows g and g + 8 of a lane, for each two times the same number.
+struct Fp4Scales {
+  std::uint32_t row[2];
+
+  static __device__ Fp4Scales one() { return {{0x7E807E80u, 0x7E807E80u}}; }  // 2^126
+  // Those of a group of a unit. Scales are at most 1.
+  static __device__ Fp4Scales at(const unsigned char* unit, int group, int g) {
+    // 2^(s + 126): s + 127 is stored, and 126 more is the exponent of bfloat16.
+    const std::uint32_t pair = *reinterpret_cast<const std::uint16_t*>(
+                                   unit + kCodeBytes<IntKind::kFp4> + group * kUnitRows + 2 * g) +
+                               0x7E7Eu;
+    return {{__byte_perm(pair, 0, 0x0404) >> 1, __byte_perm(pair, 0, 0x1414) >> 1}};
+  }
+};
+
 // The same of e2m1: exponent and mantissa in the places of bfloat16's are the number times 2^-126,
 // also for the subnormal one, and multiplying is exact.
-__device__ inline void e2m1_to_fragments(std::uint32_t word, std::uint32_t (&a)[4]) {
+__device__ inline void e2m1_to_fragments(std::uint32_t word, const Fp4Scales& scales,
+                                         std::uint32_t (&a)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t size = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6),
                         placed = (size & 0x01C001C0u) | (word << (12 - 4 * i) & 0x80008000u);
-    a[i] = multiply_bf16(placed, 0x7E807E80u);
+    a[i] = multiply_bf16(placed, scales.row[i % 2]);
   }
 }
 

@@ -41,8 +41,57 @@ class UnitPipeline {
 
   // sums += the oldest unit times x. x: the lane's row of its matrix in ldmatrix, at the unit.
   __device__ void take(std::uint32_t x, PipelineSums<kParts, 1>& sums) {
-    const int lane = threadIdx.x % kWarp, g = lane / 4;
     const unsigned char* stage = bytes_ + take_at_ * kParts * w_.unit_bytes;
+    take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
+    if constexpr (kKind == IntKind::kFp4)
+      if (have_small_scales(stage)) return multiply_scaled(stage, x, sums);
+    multiply(stage, x, sums);
+  }
+
+ private:
+  // Whether all scales are at most 1, so that e2m1_to_fragments() can apply them.
+  __device__ bool have_small_scales(const unsigned char* stage) const {
+    constexpr int kWords = kFp4Groups * kUnitRows / 4;
+    static_assert(kParts * kWords <= kWarp);
+    const int lane = threadIdx.x % kWarp;
+    const std::uint32_t scales = *reinterpret_cast<const std::uint32_t*>(
+        stage + lane / kWords % kParts * w_.unit_bytes + kCodeBytes<kKind> + lane % kWords * 4);
+    return !__any_sync(kAllLanes, scales & 0x80808080u);
+  }
+
+  // e2m1 times its scale is exact in bfloat16, so the sums of groups need none.
+  __device__ void multiply_scaled(const unsigned char* stage, std::uint32_t x,
+                                  PipelineSums<kParts, 1>& sums) const {
+    const int lane = threadIdx.x % kWarp, g = lane / 4;
+    float second_sums[kParts][4] = {};  // of a second chain of MMAs
+    uint4 codes[kParts];
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      std::uint32_t xs[4];
+      ldmatrix_x4(xs, x + quarter * 64);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const unsigned char* unit = stage + p * w_.unit_bytes;
+        if (quarter % 2 == 0)
+          codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter / 2 * kWarp + lane) * 16);
+        const Fp4Scales scales = Fp4Scales::at(unit, quarter, g);
+        std::uint32_t a[2][4];
+        e2m1_to_fragments(quarter % 2 == 0 ? codes[p].x : codes[p].z, scales, a[0]);
+        e2m1_to_fragments(quarter % 2 == 0 ? codes[p].y : codes[p].w, scales, a[1]);
+        mma_m16n8k16(sums.c[p][0], a[0], xs[0], xs[1]);
+        mma_m16n8k16(second_sums[p], a[1], xs[2], xs[3]);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums.c[p][0][i] += second_sums[p][i];
+  }
+
+  __device__ void multiply(const unsigned char* stage, std::uint32_t x,
+                           PipelineSums<kParts, 1>& sums) const {
+    const int lane = threadIdx.x % kWarp, g = lane / 4,
+              groups = kKind == IntKind::kFp4 ? kFp4Groups : w_.groups;
     float group_sums[kParts][2][4] = {};  // two chains of MMAs
     FragmentZeros zeros[kParts];
 #pragma unroll
@@ -51,9 +100,9 @@ class UnitPipeline {
 #pragma unroll
     for (int quarter = 0; quarter < 4; ++quarter) {
       // A group has 1, 2 or 4 quarters.
-      [[maybe_unused]] const bool begins = (quarter * w_.groups & 3) == 0;
-      const bool ends = ((quarter + 1) * w_.groups & 3) == 0;
-      const int group = quarter * w_.groups >> 2;
+      [[maybe_unused]] const bool begins = (quarter * groups & 3) == 0;
+      const bool ends = ((quarter + 1) * groups & 3) == 0;
+      const int group = quarter * groups >> 2;
       std::uint32_t xs[4];
       ldmatrix_x4(xs, x + quarter * 64);
 #pragma unroll
@@ -66,10 +115,10 @@ class UnitPipeline {
           const std::uint32_t first = quarter % 2 == 0 ? codes[p].x : codes[p].z,
                               second = quarter % 2 == 0 ? codes[p].y : codes[p].w;
           if constexpr (kKind == IntKind::kFp4) {
-            e2m1_to_fragments(first, a[0]);
-            e2m1_to_fragments(second, a[1]);
+            e2m1_to_fragments(first, Fp4Scales::one(), a[0]);
+            e2m1_to_fragments(second, Fp4Scales::one(), a[1]);
           } else {
-            if (begins && w_.has_zeros) zeros[p] = FragmentZeros::at(unit, w_.groups, group, g);
+            if (begins && w_.has_zeros) zeros[p] = FragmentZeros::at(unit, groups, group, g);
             nibbles_to_fragments(first, zeros[p], a[0]);
             nibbles_to_fragments(second, zeros[p], a[1]);
           }
@@ -91,10 +140,8 @@ class UnitPipeline {
         }
       }
     }
-    take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
   }
 
- private:
   const IntWeights& w_;
   unsigned char* bytes_;
   int issue_at_ = 0, take_at_ = 0;  // stages

@@ -184,12 +184,12 @@ class IntConsumer {
       static_assert(kSteps == 2);  // groups of 32
       const uint2 codes =
           *reinterpret_cast<const uint2*>(unit + (index / 2 * kWarp + lane_) * 16 + index % 2 * 8);
-      e2m1_to_fragments(codes.x, chunk.a[0]);
-      e2m1_to_fragments(codes.y, chunk.a[1]);
+      e2m1_to_fragments(codes.x, Fp4Scales::one(), chunk.a[0]);
+      e2m1_to_fragments(codes.y, Fp4Scales::one(), chunk.a[1]);
     } else if constexpr (kKind == IntKind::kInt4) {
       FragmentZeros zeros = FragmentZeros::middle();
-      // Without zeros these bytes belong to the next unit, or lie behind all of them.
-      const FragmentZeros stored = FragmentZeros::at(unit, w.groups, group, g);
+      // Without zeros these bytes are scales, and not used.
+      const FragmentZeros stored = FragmentZeros::at(unit, w.has_zeros ? w.groups : 0, group, g);
       if (w.has_zeros) zeros = stored;
       if constexpr (kSteps == 4) {
         const uint4 codes = *reinterpret_cast<const uint4*>(unit + (index * kWarp + lane_) * 16);

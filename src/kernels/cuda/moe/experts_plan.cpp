@@ -74,11 +74,19 @@ FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
   // A row of zeros stands for tokens without an expert.
   plan.down_bytes = common + (pairs + 1) * int_staged_stride(inputs.width) * 2;
   if (std::max(plan.gate_bytes, plan.down_bytes) + kDeclaredBytes > room) return {};
-  // One CTA an SM: two of one kernel on an SM would leave another SM idle.
-  if (room >= 2 * kAloneBytes) plan.gate_bytes = std::max(plan.gate_bytes, kAloneBytes);
   const std::int64_t sms = std::max(inputs.num_sms, 1);
-  plan.gate_blocks = std::min(pairs * ((inputs.width + 7) / 8), sms);
-  plan.down_blocks = std::min((inputs.hidden + kPipelineRows - 1) / kPipelineRows, sms);
+  // Two CTAs an SM wait for their x in turn. Three would leave other SMs idle.
+  const auto ctas_of_sm = [&](std::int64_t& bytes) -> std::int64_t {
+    if (inputs.sm != 90 || 2 * (bytes + 2 * kDeclaredBytes) > room) return 1;
+    bytes = std::max(bytes, room / 3);
+    return 2;
+  };
+  const std::int64_t gate_ctas = ctas_of_sm(plan.gate_bytes),
+                     down_ctas = ctas_of_sm(plan.down_bytes);
+  if (gate_ctas == 1 && room >= 2 * kAloneBytes)
+    plan.gate_bytes = std::max(plan.gate_bytes, kAloneBytes);
+  plan.gate_blocks = std::min(pairs * ((inputs.width + 7) / 8), gate_ctas * sms);
+  plan.down_blocks = std::min((inputs.hidden + kPipelineRows - 1) / kPipelineRows, down_ctas * sms);
   return plan;
 }
 

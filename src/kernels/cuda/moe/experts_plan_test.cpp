@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "base/error.h"
+#include "kernels/cuda/common/shared_memory.h"
 
 namespace sluice::cuda {
 namespace {
@@ -62,6 +65,43 @@ TEST(ExpertsPlan, TilesFillTheirWaves) {
   EXPECT_EQ(expert_tile_columns(1024, 128, 1536, 132), 128);
   EXPECT_EQ(expert_tile_columns(256, 32, 2048, 132), 128);
   EXPECT_EQ(expert_tile_columns(8, 32, 1536, 132), 64);
+}
+
+// gpt-oss-20b, Qwen3-30B-A3B and wide ones, units of 4 and 8 bits: two CTAs fit on an SM of Hopper
+// where the plan counts on it, and three do not.
+TEST(FragmentExpertsPlan, TwoCtasOfAnSmFit) {
+  struct Shape {
+    std::int64_t hidden, width, top_k, experts;
+  };
+  bool two_downs = false, one_down = false;
+  for (const Shape& shape : {Shape{2880, 2880, 4, 32}, Shape{2048, 768, 8, 128},
+                             Shape{7168, 2048, 8, 256}, Shape{4096, 14336, 2, 8}})
+    for (const int bits : {4, 8})
+      for (const int sm : {86, 90})
+        for (std::int64_t tokens = 1; tokens <= 8; ++tokens) {
+          const FragmentExpertsPlan plan =
+              plan_fragment_experts({.tokens = tokens,
+                                     .top_k = shape.top_k,
+                                     .experts = shape.experts,
+                                     .hidden = shape.hidden,
+                                     .width = shape.width,
+                                     .bits = bits,
+                                     .unit_bytes = bits == 4 ? 1088 : 2176,
+                                     .num_sms = 50,
+                                     .sm = sm});
+          if (plan.gate_blocks == 0) continue;
+          for (const auto& [blocks, bytes] : {std::pair{plan.gate_blocks, plan.gate_bytes},
+                                              std::pair{plan.down_blocks, plan.down_bytes}}) {
+            EXPECT_LE(bytes, max_shared_bytes(sm));
+            EXPECT_TRUE(blocks == 50 || (sm == 90 && blocks == 100)) << blocks;
+            // Of an SM: 228 KiB, of which each CTA has 1 KiB for the system.
+            if (blocks == 50) continue;
+            EXPECT_LE(2 * (bytes + (4 << 10) + 1024), 228 << 10);
+            EXPECT_GT(3 * (bytes + 1024), 228 << 10);
+          }
+          if (sm == 90) (plan.down_blocks == 100 ? two_downs : one_down) = true;
+        }
+  EXPECT_TRUE(two_downs && one_down);
 }
 
 }  // namespace
