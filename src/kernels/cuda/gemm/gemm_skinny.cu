@@ -108,7 +108,11 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     normalise_rows(static_cast<const float*>(a.x), a.x_stride, rows, a.k, args.around.norm,
                    args.around.eps, staged, factor);
   } else if (kWhole || args.x_in_shared) {
-    stage_rows([&](int i) { return x_rows + i * a.x_stride; }, rows, a.k, staged);
+    const auto row_of = [&](int i) { return x_rows + i * a.x_stride; };
+    if (rows == 1)
+      stage_row(x_rows, k, staged);
+    else
+      stage_rows_async(row_of, rows, a.k, staged);
     __syncthreads();
   }
   // Rows past the last one repeat the last row: their sums are never stored.

@@ -265,6 +265,21 @@ __device__ inline void stage_rows(Row&& row, int rows, std::int64_t k, Bf16* to)
   }
 }
 
+// The same by cp.async, without registers: all pieces are in flight at once. Waits for them, and so
+// for all units that were issued before.
+template <class Row>
+__device__ inline void stage_rows_async(Row&& row, int rows, std::int64_t k, Bf16* to) {
+  const int pieces = static_cast<int>(k / 8);
+  for (int m = 0; m < rows; ++m) {
+    const Bf16* const from = row(m);
+    const std::uint32_t place = shared_address(to + m * (k + kXPadding));
+    for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kPipelineThreads)
+      cp_async_16(place + i * 16, from + i * 8);
+  }
+  cp_async_commit();
+  cp_async_wait<0>();
+}
+
 // x sigmoid(factor x) covers both gates: 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
 __device__ inline float gate_function(float x, bool gelu) {
   const float u = gelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
