@@ -1,6 +1,7 @@
 #include "runtime/batch_buffers.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -63,6 +64,8 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
     for (Tensor* each : {&step.state_prefixes, &step.state_slots, &step.state_sources})
       *each = cursor.take(DType::kI32, {most});
   }
+  if (limits.kept_rows > 0) step.kept_slots = cursor.take(DType::kI64, {tokens});
+  if (limits.has_sources) step.sources = cursor.take(DType::kI32, {tokens});
   for (int g = 0; g < limits.num_groups; ++g)
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   for (int g = 0; moves > 0 && g < limits.num_groups; ++g)
@@ -265,6 +268,23 @@ void BatchBuffers::set_logit_views(std::int64_t count) {
   sampling_.logit_edits = twin(host_.logit_edits.rows(0, count));
 }
 
+void BatchBuffers::put_kept_slots(const RowInfo& info, std::int64_t num_rows) {
+  if (limits_.kept_rows == 0) return;
+  auto* const slots = host_.kept_slots.ptr<std::int64_t>();
+  std::fill_n(slots, host_.kept_slots.dim(0), limits_.kept_rows);
+  if (info.first_kept) std::iota(slots, slots + num_rows, *info.first_kept);
+  kept_slots_ = twin(host_.kept_slots);
+}
+
+void BatchBuffers::put_sources(const RowInfo& info) {
+  if (!limits_.has_sources) return;
+  auto* const rows = host_.sources.ptr<std::int32_t>();
+  check(std::cmp_less_equal(info.sources.size(), host_.sources.dim(0)), "{} sources of {} rows",
+        info.sources.size(), host_.sources.dim(0));
+  std::fill(std::ranges::copy(info.sources, rows).out, rows + host_.sources.dim(0), 0);
+  sources_ = twin(host_.sources);
+}
+
 // Behind the moves, null for none, spare slots move to themselves.
 void BatchBuffers::set_moves(const BranchMoves* moves, std::span<const std::int32_t> spare_pages) {
   for (std::size_t g = 0; g < host_.branch_from.size(); ++g) {
@@ -323,6 +343,8 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
   view_.num_extend_seqs = 0;
   fill_rows(batch, info);
   put_logit_rows(batch, 0, real, info);
+  put_kept_slots(info, real);
+  put_sources(info);
   host_.start_loc.ptr<std::int32_t>()[0] = 0;
   for (std::int64_t s = real; s < num_seqs; ++s) {
     for (const Tensor* zero : {&host_.input_ids, &host_.positions, &host_.prefix_lens})

@@ -28,6 +28,8 @@ struct BatchLimits {
   bool has_states = false;          // sequences have a state in recurrent layers
   bool draft_rows = false;          // steps of kTargetVerify come as rows (runtime/row_batch.h)
   std::int64_t tree_rows = 0;       // of a tree of drafts; 0: there are no trees
+  std::int64_t kept_rows = 0;       // states of rows that a draft keeps; 0: none
+  bool has_sources = false;         // rows read states (RowInfo::sources)
 };
 
 class BatchBuffers {
@@ -71,6 +73,12 @@ class BatchBuffers {
   const ForwardBatch& view() const { return view_; }
   // Beside view().logit_rows, on the device.
   const SamplingTensors& sampling() const { return sampling_; }
+  // [rows] int64 of a padded step, on the device: the row of kept states of each row. Those of
+  // padding, and of steps that keep none, are limits.kept_rows. Undefined where that is 0.
+  const Tensor& kept_slots() const { return kept_slots_; }
+  // [rows] int32 of a padded step, on the device: RowInfo::sources, and 0 of padding. Undefined
+  // without has_sources.
+  const Tensor& sources() const { return sources_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
@@ -81,6 +89,7 @@ class BatchBuffers {
         logit_slots, sample_rows, logit_edits;
     // Rows by state: of recurrent layers. The number of sequences is that of fill().
     Tensor state_starts, state_prefixes, state_slots, state_sources;
+    Tensor kept_slots, sources;
     std::vector<Tensor> page_tables, out_cache_locs, branch_from, branch_to;  // by group
     std::int64_t head_bytes = 0;  // of what comes before the page tables
     std::int64_t bytes = 0;
@@ -98,6 +107,8 @@ class BatchBuffers {
   std::int64_t max_moves(std::int64_t rows) const;
   void set_moves(const BranchMoves* moves, std::span<const std::int32_t> spare_pages);
   void set_logit_views(std::int64_t count);
+  void put_kept_slots(const RowInfo& info, std::int64_t num_rows);
+  void put_sources(const RowInfo& info);
   void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows,
                  std::int64_t moves, std::size_t side);
   std::size_t next_side();
@@ -118,6 +129,7 @@ class BatchBuffers {
   Buffer on_device_;               // of equal size; empty on the CPU
   ForwardBatch view_;
   SamplingTensors sampling_;
+  Tensor kept_slots_, sources_;
 };
 
 }  // namespace sluice

@@ -42,7 +42,11 @@ std::int64_t padded_draft_rows(std::int64_t rows, std::int64_t largest) {
 
 DecodeGraphs::DecodeGraphs(const GraphOptions& options, const MaxRows& max_rows,
                            const Stream& stream, Prepare prepare, Run run)
-    : options_(options), stream_(stream), prepare_(std::move(prepare)), run_(std::move(run)) {
+    : options_(options),
+      has_edits_(max_rows.edits),
+      stream_(stream),
+      prepare_(std::move(prepare)),
+      run_(std::move(run)) {
   for (const bool has_drafts : {false, true}) {
     const std::int64_t most = has_drafts ? max_rows.with_drafts : max_rows.plain;
     Set& set = sets_[has_drafts];
@@ -66,7 +70,8 @@ void DecodeGraphs::record_all() {
   for (const bool has_drafts : {false, true})
     for (std::size_t i = sizes(has_drafts).size(); i-- > 0;)
       for (const bool has_edits : {false, true})
-        ensure(sizes(has_drafts)[i], {.has_edits = has_edits, .has_drafts = has_drafts});
+        if (has_edits_ || !has_edits)
+          ensure(sizes(has_drafts)[i], {.has_edits = has_edits, .has_drafts = has_drafts});
 }
 
 std::int64_t DecodeGraphs::size_for(const Batch& batch) const {

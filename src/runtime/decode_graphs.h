@@ -42,6 +42,7 @@ class DecodeGraphs {
   // Rows of a step without drafts, and of one with drafts; 0: there are none.
   struct MaxRows {
     std::int64_t plain = 0, with_drafts = 0;
+    bool edits = true;  // whether there are steps with edits
   };
   // Prepare fills the buffers for a batch of `size` rows of padding. Run gives such a step to the
   // stream. recorded: the stream records it.
@@ -75,6 +76,7 @@ class DecodeGraphs {
   std::size_t index_of(std::int64_t size, GraphKind kind) const;
 
   const GraphOptions options_;
+  const bool has_edits_;
   const Stream& stream_;
   const Prepare prepare_;
   const Run run_;

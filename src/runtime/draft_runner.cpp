@@ -1,6 +1,7 @@
 #include "runtime/draft_runner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -15,10 +16,6 @@ namespace {
 // Slots that may be left out: one sequence's of some hundred steps, or many sequences' of a few.
 constexpr std::int64_t kMaxLeftOut = 2048;
 
-std::int64_t max_left_out(const DraftLimits& limits) {
-  return std::min(limits.batch.max_tokens, kMaxLeftOut);
-}
-
 // Buffers: of each depth, and of slots that were left out before.
 int num_buffers(const DraftLimits& limits, const DraftShape& shape) {
   return shape.block_size > 0 ? 3 : limits.passes() + 1;
@@ -30,6 +27,18 @@ BatchLimits pass_limits(const DraftLimits& limits, const DraftShape& shape, int 
   out.max_seqs = out.max_logit_rows = is_first ? limits.max_sequences : limits.rows();
   if (!is_first) out.max_tokens = out.max_logit_rows = out.max_seqs * limits.rows_of_draft(shape);
   out.draft_rows = out.has_states = false;  // a draft's layers attend
+  out.kept_rows = 0;
+  out.has_sources = limits.row_runs_of(shape) > 0;
+  return out;
+}
+
+// Of the first run of decode rows.
+BatchLimits row_run_limits(const DraftLimits& limits) {
+  BatchLimits out = limits.batch;
+  out.max_tokens = out.max_seqs = out.max_logit_rows = limits.first_run_rows();
+  out.has_states = false;
+  out.tree_rows = out.kept_rows = 0;
+  out.draft_rows = out.has_sources = true;
   return out;
 }
 
@@ -38,7 +47,7 @@ BatchLimits pass_limits(const DraftLimits& limits, const DraftShape& shape, int 
 // Parts of one buffer, or their size.
 struct DraftRunner::Layout {
   Tensor target, first_states, next_states[2], left_out_states, from_rows, last_seen, greedy,
-      places, tokens, chosen, target_tokens, known, wanted_best, best_tokens;
+      places, tokens, chosen, target_tokens, known, wanted_best, best_tokens, counters;
   std::int64_t bytes = 0;
 
   Layout(const DraftLimits& limits, const DraftShape& shape, std::size_t num_target_tokens,
@@ -59,12 +68,14 @@ struct DraftRunner::Layout {
       target = take(DType::kF32, {all, shape.target_width});
     for (Tensor& states : next_states) states = take(DType::kF32, {in_pass, shape.hidden_size});
     if (shape.target_width > 0)
-      left_out_states = take(DType::kF32, {max_left_out(limits), shape.target_width});
+      left_out_states =
+          take(DType::kF32, {max_kept(limits.batch.max_tokens) + 1, shape.target_width});
     from_rows = take(DType::kI32, {all});
     if (shape.block_size > 0) last_seen = take(DType::kI32, {in_pass});
     greedy = take(DType::kU8, {in_pass, sizeof(ops::SampleRow)});
     places = take(DType::kI32, {in_pass});
-    tokens = take(DType::kI32, {limits.passes(), rows});
+    tokens = take(DType::kI32, {limits.passes(), std::max(rows, limits.row_runs_of(shape))});
+    if (limits.row_runs_of(shape) > 0) counters = take(DType::kI64, {limits.passes()});
     chosen = take(DType::kI32, {rows});
     if (limits.has_trees()) {
       wanted_best = take(DType::kU8, {rows, sizeof(ops::LogitEdits)});
@@ -81,6 +92,7 @@ std::int64_t DraftRunner::bytes(const DraftLimits& limits, const DraftShape& sha
   std::int64_t bytes = Layout(limits, shape, num_target_tokens, nullptr).bytes;
   for (int depth = 0; depth < num_buffers(limits, shape); ++depth)
     bytes += BatchBuffers::bytes(pass_limits(limits, shape, depth));
+  if (limits.row_runs_of(shape) > 0) bytes += BatchBuffers::bytes(row_run_limits(limits));
   return bytes;
 }
 
@@ -93,11 +105,13 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
       attention_(attention),
       ctx_(ctx),
       stream_(stream),
-      backlog_(max_left_out(limits)),
+      backlog_(max_kept(limits.batch.max_tokens)),
       planes_(std::move(planes)),
       trees_(limits.topk, model.target_tokens()),
-      items_(static_cast<std::size_t>(num_buffers(limits, shape_))) {
-  const std::int64_t rows = limits.rows(), in_pass = rows * limits.rows_of_draft(shape_);
+      choices_(static_cast<std::size_t>(num_buffers(limits, shape_))),
+      is_on_host_(static_cast<std::size_t>(limits.passes())) {
+  const std::int64_t rows = limits.rows(), in_pass = rows * limits.rows_of_draft(shape_),
+                     row_runs = limits.row_runs_of(shape_);
   const std::span<const std::int32_t> target_tokens = model.target_tokens();
   // Of one sequence's block at least.
   const std::int64_t fewest = std::max<std::int64_t>(rows, limits.rows_of_draft(shape_) - 1);
@@ -111,6 +125,8 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   for (int depth = 0; depth < num_buffers(limits, shape_); ++depth)
     buffers_.push_back(
         std::make_unique<BatchBuffers>(pass_limits(limits, shape_, depth), ctx.device, &stream));
+  if (row_runs > 0)
+    first_rows_ = std::make_unique<BatchBuffers>(row_run_limits(limits), ctx.device, &stream);
   memory_ = Buffer(Layout(limits, shape_, target_tokens.size(), nullptr).bytes, ctx.device);
   const Layout at(limits, shape_, target_tokens.size(), &memory_);
   target_ = at.target;
@@ -127,12 +143,14 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   known_ = at.known;
   wanted_best_ = at.wanted_best;
   best_tokens_ = at.best_tokens;
+  counters_ = at.counters;
   logits_ = logits;
   logits_.rank = 2;
-  logits_.shape = {std::min(in_pass, logits.numel() / shape_.vocab_size), shape_.vocab_size, 0, 0};
+  logits_.shape = {std::min(std::max(in_pass, row_runs), logits.numel() / shape_.vocab_size),
+                   shape_.vocab_size, 0, 0};
   logits_.stride = {shape_.vocab_size, 1, 0, 0};
   if (ctx.device.kind != DeviceKind::kCpu)
-    host_tokens_ = Buffer::staging(4 * limits.passes() * rows, ctx.device);
+    host_tokens_ = Buffer::staging(tokens_.bytes(), ctx.device);
   if (limits.has_trees()) {
     if (ctx.device.kind != DeviceKind::kCpu)
       host_best_ = Buffer::staging(best_tokens_.bytes(), ctx.device);
@@ -147,6 +165,12 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
   std::iota(places.tensor().ptr<std::int32_t>(), places.tensor().ptr<std::int32_t>() + in_pass, 0);
   greedy.put();
   places.put();
+  for (const Tensor& zeros : {chosen_, counters_}) {
+    if (!zeros.defined()) continue;
+    HostImage image(zeros);
+    std::memset(image.tensor().data, 0, static_cast<std::size_t>(zeros.bytes()));
+    image.put();
+  }
   if (target_tokens.empty()) return;
   HostImage map(target_tokens_);
   std::ranges::copy(target_tokens, map.tensor().ptr<std::int32_t>());
@@ -167,22 +191,25 @@ void DraftRunner::run_pass(int depth, const Tensor& states, bool are_targets) {
                      .sample_row_of = {}};
   const ForwardBatch& fb = buffers_[static_cast<std::size_t>(depth)]->fill(pass_, info);
   if (!are_targets && !limits_.has_trees())
-    ops::take_slot_tokens(
-        ctx_, target_tokens_.defined() ? known_.reshape({known_.dim(0)}) : chosen_, fb.input_ids);
+    ops::take_slot_tokens(ctx_, known_tokens(), fb.input_ids);
   attention_.plan(ctx_, fb);
   const std::int64_t num_rows = fb.logit_rows.dim(0);
   io.logits = logits_.rows(0, num_rows);
   model_.draft(ctx_, fb, attention_, io);
   if (limits_.has_trees() || num_rows == 0)
-    items_[static_cast<std::size_t>(depth)].clear();
+    choices_[static_cast<std::size_t>(depth)].clear();
   else
     choose(depth, io.logits);
 }
 
 void DraftRunner::choose(int depth, const Tensor& logits) {
   const std::int64_t num_rows = logits.dim(0);
-  items_[static_cast<std::size_t>(depth)].clear();
-  for (const Row& row : rows_) items_[static_cast<std::size_t>(depth)].push_back(row.item);
+  std::vector<Choice>& choices = choices_[static_cast<std::size_t>(depth)];
+  choices.clear();
+  for (Row& row : rows_) {
+    row.chosen = static_cast<std::int32_t>(choices.size());
+    choices.push_back({.item = row.item, .row = row.chosen});
+  }
   const Tensor tokens = tokens_.at(depth).rows(0, num_rows);
   ops::sample_tokens(ctx_, logits, greedy_.rows(0, num_rows), tokens);
   ops::put_slot_tokens(ctx_, tokens, places_.rows(0, num_rows), chosen_);
@@ -202,14 +229,14 @@ void DraftRunner::run_block_pass() {
                    .last_seen = last_seen};
   attention_.plan(ctx_, fb);
   model_.draft(ctx_, fb, attention_, io);
-  const auto behind = static_cast<std::int64_t>(items_[0].size());
+  const auto behind = static_cast<std::int64_t>(choices_[0].size());
   ops::sample_tokens(ctx_, io.logits, greedy_.rows(0, num_rows),
                      tokens_.reshape({tokens_.numel()}).rows(behind - num_rows, num_rows));
 }
 
 void DraftRunner::run_blocks(const Batch& batch, int most) {
   const std::int64_t at_once = logits_.dim(0) / (limits_.rows_of_draft(shape_) - 1);
-  items_[0].clear();
+  choices_[0].clear();
   for (auto next = rows_.begin(); next != rows_.end();) {
     begin_pass();
     pass_.mode = ForwardMode::kTargetVerify;
@@ -223,12 +250,19 @@ void DraftRunner::lose_states(const Batch& batch) {
   for (const BatchItem& item : batch.items) backlog_.lose(item.sequence, item.first + item.count);
 }
 
+std::int64_t DraftRunner::max_kept(std::int64_t max_tokens) {
+  return std::min(max_tokens, kMaxLeftOut);
+}
+
+DraftRunner::Kept DraftRunner::reserve(const Batch& batch) {
+  return {.has_states = true, .first = backlog_.reserve(batch.num_tokens())};
+}
+
 DraftRunner::Kept DraftRunner::keep(const Batch& batch, const Tensor& states) {
   if (shape_.target_width > 0 && !states.defined()) return {};
-  const std::int64_t count = batch.num_tokens();
-  const Kept kept{.has_states = true, .first = backlog_.reserve(count)};
+  const Kept kept = reserve(batch);
   if (kept.first && shape_.target_width > 0)
-    copy(stream_, states, left_out_states_.rows(*kept.first, count));
+    copy(stream_, states, left_out_states_.rows(*kept.first, batch.num_tokens()));
   return kept;
 }
 
@@ -287,6 +321,7 @@ void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& res
   const int most =
       batch.max_drafts < 0 ? limits_.max_drafts : std::min(batch.max_drafts, limits_.max_drafts);
   int depth = 0;
+  std::ranges::fill(is_on_host_, 0);
   make_up(batch);
   if (shape_.target_width > 0 && !states.defined()) {
     lose_states(batch);
@@ -296,11 +331,12 @@ void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& res
       backlog_.keep_only(batch.items);
       return grow_trees(batch, most, result);
     } else {
-      run_pass(depth++, states, true);
+      if (!replay(0)) run_pass(0, states, true);
+      ++depth;
       if (shape_.block_size > 0) run_blocks(batch, most);
       Tensor last = first_states_;
       while (shape_.block_size == 0 && depth < most && build_next(batch)) {
-        run_pass(depth, last, false);
+        if (!replay(depth)) run_pass(depth, last, false);
         last = next_states_[depth++ % 2];
       }
     }
@@ -315,16 +351,24 @@ void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result
     tokens = host_tokens_.tensor(DType::kI32, {tokens_.dim(0), tokens_.dim(1)});
     // A block's lie at one depth, over the rows of all.
     const std::int64_t rows = shape_.block_size > 0 ? tokens_.dim(0) : depths;
-    copy(stream_, tokens_.rows(0, rows), tokens.rows(0, rows));
+    const auto is_there = [&](std::int64_t depth) {
+      return is_on_host_[static_cast<std::size_t>(depth)] != 0;
+    };
+    for (std::int64_t first = 0, end = 0; first < rows; first = end) {
+      end = first + 1;
+      while (end < rows && is_there(end) == is_there(first)) ++end;
+      if (!is_there(first))
+        copy(stream_, tokens_.rows(first, end - first), tokens.rows(first, end - first));
+    }
     stream_.synchronize();
   }
   const std::span<const std::int32_t> target_tokens = model_.target_tokens();
   std::vector<std::vector<std::int32_t>> drafts(num_items);
   for (int depth = 0; depth < depths; ++depth) {
     const auto* chosen = tokens.at(depth).ptr<std::int32_t>();
-    for (const std::int32_t item : items_[static_cast<std::size_t>(depth)]) {
-      std::vector<std::int32_t>& of_item = drafts[static_cast<std::size_t>(item)];
-      const std::int32_t token = *chosen++;
+    for (const Choice& choice : choices_[static_cast<std::size_t>(depth)]) {
+      std::vector<std::int32_t>& of_item = drafts[static_cast<std::size_t>(choice.item)];
+      const std::int32_t token = chosen[choice.row];
       of_item.push_back(target_tokens.empty() || token < 0
                             ? token
                             : target_tokens[static_cast<std::size_t>(token)]);

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "attention/backend.h"
@@ -34,8 +35,10 @@
 #include "batch/step_result.h"
 #include "models/draft_model.h"
 #include "runtime/batch_buffers.h"
+#include "runtime/decode_graphs.h"
 #include "runtime/draft_backlog.h"
 #include "runtime/draft_trees.h"
+#include "runtime/row_batch.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/stream.h"
@@ -49,9 +52,16 @@ struct DraftLimits {
   int topk = 1;                        // drafts behind each token; 1: chains
   int steps = 0;                       // depth of a tree
   std::vector<PageGroup> groups = {};  // of pages, as Batch::groups
+  // Of a chain's run behind decode rows, where runs are recorded, or padded as those are; 0: none.
+  std::int64_t row_runs = 0;
 
   bool has_trees() const { return topk > 1; }
   int passes() const { return has_trees() ? steps : max_drafts; }
+  std::int64_t row_runs_of(const DraftShape& shape) const {
+    return has_trees() || shape.block_size > 0 ? 0 : row_runs;
+  }
+  // Of the first one, which computes the logits of every row, and not of each sequence's last one.
+  std::int64_t first_run_rows() const { return std::min<std::int64_t>(row_runs, 16); }
   // Rows of a sequence in a run that drafts.
   int rows_of_draft(const DraftShape& shape) const {
     return shape.block_size > 0 ? std::min(shape.block_size, max_drafts + 1) : 1;
@@ -78,6 +88,10 @@ class DraftRunner {
   // Whether run() needs the states of a batch. On a CPU prompts behind which no drafts are wanted
   // are lost to the draft: to make up for them costs as much as the draft's run.
   bool wants_states(const Batch& batch) const;
+  // Records the runs of chains behind decode rows, so that one costs the host one call. `states`:
+  // those that run() is given, of all rows of a step. `spare_pages`: by group, for padding.
+  void record(const GraphOptions& options, const Tensor& states,
+              std::span<const std::int32_t> spare_pages, std::int64_t context_length);
   // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
   // none, or the batch needs none. `result`: of the batch.
   void run(const Batch& batch, const Tensor& states, BatchResult& result);
@@ -90,6 +104,12 @@ class DraftRunner {
   };
   Kept keep(const Batch& batch, const Tensor& states);
   void leave_out(const Batch& batch, const Kept& kept, BatchResult& result);
+  // Of a batch that copies its states itself, before its forward, instead of keep(): row i goes to
+  // row first + i of kept_states(), which has limits.batch.kept_rows rows and one for padding.
+  Kept reserve(const Batch& batch);
+  const Tensor& kept_states() const { return left_out_states_; }
+  // Rows of kept states, for steps of so many tokens.
+  static std::int64_t max_kept(std::int64_t max_tokens);
 
  private:
   struct Layout;
@@ -98,8 +118,13 @@ class DraftRunner {
     std::int32_t item = 0;      // of the step
     std::int32_t position = 0;  // of its last slot
     std::int32_t state = 0;     // row of the last pass's states
-    std::int32_t chosen = 0;    // row of the last pass's logits
+    std::int32_t chosen = 0;    // place of the last pass's token
     std::int32_t token = 0;     // the last known one
+  };
+
+  // Row `row` of a depth's tokens is a draft of the item.
+  struct Choice {
+    std::int32_t item = 0, row = 0;
   };
 
   void begin_pass();
@@ -112,6 +137,16 @@ class DraftRunner {
   // One run of the draft over `pass_`; from_ are its rows of `states`. Depth passes(): slots that
   // were left out before.
   void run_pass(int depth, const Tensor& states, bool are_targets);
+  BatchBuffers& row_buffers(int depth);
+  const Batch& as_rows();
+  // run_pass() of decode rows, from a graph where it is recorded; false: not this pass.
+  bool replay(int depth);
+  // The run over the view of row_buffers(); a `recorded` one loads its inputs itself.
+  void run_rows(int depth, bool recorded);
+  // What the places of sequences hold, as the target knows it.
+  Tensor known_tokens() const {
+    return target_tokens_.defined() ? known_.reshape({known_.dim(0)}) : chosen_;
+  }
   // The best token of each row of the last run's logits.
   void choose(int depth, const Tensor& logits);
   // The step as it is behind its right rows: their pages are the item's own, and the others are
@@ -147,7 +182,7 @@ class DraftRunner {
   Tensor target_;           // [tokens, target_width] f32; undefined without states
   Tensor first_states_;     // [tokens, hidden] f32: of the first pass
   Tensor next_states_[2];   // [rows of a pass, hidden] f32: of the others in turn
-  Tensor left_out_states_;  // [rows of backlog_, target_width] f32
+  Tensor left_out_states_;  // [rows of backlog_ + 1, target_width] f32
   Tensor from_rows_;        // [tokens] int32
   Tensor logits_;           // [sequences, vocab] f32
   Tensor last_seen_;        // [rows of a pass] int32: DraftIO::last_seen
@@ -165,7 +200,17 @@ class DraftRunner {
   Batch pass_;
   std::vector<std::int32_t> from_, ends_;
   std::vector<Row> rows_;
-  std::vector<std::vector<std::int32_t>> items_;  // [depth]: of each row of its logits, or blocks'
+  std::vector<std::vector<Choice>> choices_;  // [depth], or of blocks [0]
+  // Of runs that are recorded.
+  std::unique_ptr<BatchBuffers> first_rows_;           // of the first one; null: there are none
+  std::vector<std::unique_ptr<DecodeGraphs>> graphs_;  // [depth]; empty on a CPU
+  RowBatch row_batch_;
+  Tensor all_states_;  // record()
+  Tensor counters_;    // [depth] int64
+  std::vector<std::int32_t> spare_pages_;
+  std::int64_t context_length_ = 0;
+  bool recorded_deterministic_ = false;
+  std::vector<char> is_on_host_;  // [depth]: the device has written the tokens to host_tokens_
 };
 
 }  // namespace sluice

@@ -110,12 +110,11 @@ bool DraftRunner::build_next(const Batch& batch) {
                 [&](const Row& one) { return !has_page(batch, one.item, one.position + 1); });
   if (rows_.empty()) return false;
   begin_pass();
-  std::int32_t chosen = 0;
   for (Row& one : rows_) {
     ++one.position;
     add_item(batch, one.item, one.position, 1);
     pass_.items.back().decode = true;
-    pass_.items.back().slot = std::exchange(one.chosen, chosen++);
+    pass_.items.back().slot = one.chosen;
     pass_.token_ids.push_back(kTokenFromSlot);
     from_.push_back(std::exchange(one.state, pass_.num_tokens() - 1));
     want_logits(one.position);
@@ -136,7 +135,7 @@ void DraftRunner::add_block(const Batch& batch, const Row& row, int most) {
     ends_.push_back(first + count - 1);
     if (i == 0 || i > most) continue;
     want_logits(first + i);
-    items_[0].push_back(row.item);
+    choices_[0].push_back({.item = row.item, .row = static_cast<std::int32_t>(choices_[0].size())});
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "layers/rope.h"
 #include "ops/graph_io.h"
+#include "ops/kv.h"
 #include "runtime/agreement.h"
 #include "tensor/copy.h"
 #include "tensor/device.h"
@@ -115,6 +116,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size()),
       .draft_rows = options.limits.max_draft_rows > 0,
       .tree_rows = options.draft_topk > 1 ? options.max_drafts + 1 : 0};
+  DraftModel* const draft = model_->draft_model();
+  if (draft && draft->draft_shape().target_width > 0 && ctx_.device.kind != DeviceKind::kCpu)
+    limits_.kept_rows = DraftRunner::max_kept(limits_.max_tokens);
   if (!model_->expert_layers.empty() && model_->expert_layers.front().moves)
     expert_mover_ = std::make_unique<ExpertMover>(
         model_->expert_layers,
@@ -122,7 +126,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   Stopwatch plan;
   init_memory_pool();
   init_attention_backend();
-  if (DraftModel* draft = model_->draft_model())
+  if (draft)
     drafts_ = std::make_unique<DraftRunner>(
         draft_limits(), *draft, draft_attention_ ? *draft_attention_ : *attention_, ctx_, stream_,
         logits_, planes_behind(*kv_pool_, config_.num_layers));
@@ -135,17 +139,29 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   report("warm up", warm.milliseconds(),
          ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa))
                                               : describe(ctx_.device));
-  if (ctx_.device.kind != DeviceKind::kCpu) record_graphs(report);
+  if (ctx_.device.kind != DeviceKind::kCpu)
+    record_graphs(report);
+  else if (drafts_)
+    drafts_->record({}, target_states_, spare_pages_, options_.model.context_length);
   is_linked_ = true;
 }
 
 DraftLimits ModelRunner::draft_limits() const {
-  return {.batch = limits_,
-          .max_sequences = options_.limits.max_running_requests,
-          .max_drafts = options_.max_drafts,
-          .topk = options_.draft_topk,
-          .steps = options_.draft_steps,
-          .groups = {groups_.begin(), groups_.begin() + num_page_groups(groups_)}};
+  // Recording takes memory for each size. A run of more rows keeps the device busy for longer than
+  // it takes the host to launch it.
+  constexpr std::int64_t kMaxRowRuns = 64;
+  const bool is_recorded = ctx_.device.kind != DeviceKind::kCpu && options_.graphs.enabled &&
+                           can_be_recorded(config_, options_);
+  return {
+      .batch = limits_,
+      .max_sequences = options_.limits.max_running_requests,
+      .max_drafts = options_.max_drafts,
+      .topk = options_.draft_topk,
+      .steps = options_.draft_steps,
+      .groups = {groups_.begin(), groups_.begin() + num_page_groups(groups_)},
+      .row_runs = is_recorded || options_.pads_draft_rows
+                      ? std::min({kMaxRowRuns, options_.limits.max_draft_rows, limits_.max_tokens})
+                      : 0};
 }
 
 void ModelRunner::init_memory_pool() {
@@ -368,6 +384,8 @@ void ModelRunner::record_graphs(const StartupReport& report) {
         layers_run_ = layers_.end;
       });
   graphs_->record_all();
+  if (drafts_)
+    drafts_->record(options_.graphs, target_states_, spare_pages_, options_.model.context_length);
   report("record graphs", watch.milliseconds(), graphs_->describe());
 }
 
@@ -381,6 +399,9 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
   forward_rows(fb, layers_.begin, layers_run_, whole_logits);
   // The last layer has kernels of its own, for the rows whose logits are wanted; and the head.
   if (layers_run_ < layers_.end) forward_rows(fb, layers_.end - 1, layers_.end, whole_logits);
+  if (recorded && limits_.kept_rows > 0 && fb.mode == ForwardMode::kDecode)
+    ops::kv_write(ctx_, target_states_.rows(0, fb.num_tokens), buffers_->kept_slots(),
+                  drafts_->kept_states());
   if (is_last_stage())
     sampler_->run(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->sampling(), has_edits,
                   recorded);
@@ -400,7 +421,7 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   copy_pages(batch);
   Pending pending{.batch = &batch, .sampling = {}};
   if (is_last_stage()) pending.sampling = sampler_->begin(batch);
-  const RowInfo info = sampler_->row_info(pending.sampling);
+  RowInfo info = sampler_->row_info(pending.sampling);
   const bool has_edits = has_device_edits(pending.sampling);
   // Groups compute the rows of each other.
   const bool asks = batch.deterministic || std::ranges::any_of(groups, &Batch::deterministic);
@@ -420,6 +441,10 @@ Pending ModelRunner::launch(const Batch& batch, std::span<const Batch> groups,
   if (size > 0) {
     const GraphKind kind{.has_edits = has_edits, .has_drafts = has_drafts};
     graphs_->ensure(size, kind);
+    if (keeps_in_graph(batch)) {
+      pending.kept = drafts_->reserve(batch);
+      info.first_kept = pending.kept->first;
+    }
     attention_->plan(ctx_, buffers_->fill_padded(rows, info, size, spare_pages_,
                                                  options_.model.context_length, true, moves));
     pending.filled = std::chrono::steady_clock::now();

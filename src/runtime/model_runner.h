@@ -119,6 +119,11 @@ class ModelRunner {
   DraftLimits draft_limits() const;
   AttentionOptions draft_attention_options() const;
   void keep_states(const Tensor& states, StageIO& io) const;
+  // Whether the recorded step of a batch copies its states for the draft.
+  bool keeps_in_graph(const Batch& batch) const {
+    return drafts_ && limits_.kept_rows > 0 && batch.max_drafts == 0 &&
+           batch.mode == ForwardMode::kDecode && batch.num_tokens() > 0;
+  }
   // One run of the draft in measure_activations(). `of_model`: for a draft without a back end.
   void measure_draft(Context& ctx, ForwardBatch fb, const KVPool& pool, AttentionBackend& of_model);
   void copy_pages(const Batch& batch);

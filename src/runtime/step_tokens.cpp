@@ -31,7 +31,8 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const bool has_states = target_states_.defined() && keeps_states_;
   const Tensor states = has_states ? target_states_.rows(0, batch.num_tokens()) : Tensor{};
   if (batch.max_drafts == 0) {
-    pending.kept = drafts_->keep(batch, states);  // before the next step overwrites them
+    // Before the next step overwrites them. A recorded step may have done so.
+    if (!pending.kept) pending.kept = drafts_->keep(batch, states);
     return;
   }
   // Drafts continue what was sampled.

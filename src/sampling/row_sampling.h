@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 
 #include "batch/batch.h"
 #include "kernels/types/op_params.h"
@@ -20,6 +22,11 @@ struct RowInfo {
   std::function<ops::SampleRow(const LogitRow& row, std::int32_t slot)> sample_row_of;
   // How the row is changed before; none: it is not (ops/logit_edits.h).
   std::function<ops::LogitEdits(const LogitRow& row, std::int32_t slot)> logit_edits_of = {};
+  // Where a recorded step keeps the states of its first row for a draft, the next row's behind it
+  // (DraftRunner::reserve); none: nowhere.
+  std::optional<std::int32_t> first_kept = {};
+  // Of a draft's padded run: the row of the states that each row reads; none: it reads none.
+  std::span<const std::int32_t> sources = {};
 };
 
 // Of each row of logits, on the device.
