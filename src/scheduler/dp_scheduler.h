@@ -122,6 +122,7 @@ class DpScheduler {
   int choose_next_drafts();
   int choose_next_drafts(int most, bool are_trees);
   bool wants_prompt_drafts();
+  bool pays_for_run(const Sequence& s, int slots) const;
   void earn();
   void charge_drafts();
   int draft_end(int end) const;

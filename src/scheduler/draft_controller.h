@@ -79,6 +79,10 @@ class DraftController {
   int choose(std::span<Offer> offers, const Wanted& wanted);
   // Tokens a second of the last choice.
   double rate() const { return rate_; }
+  // What a token costs less than without drafts, by the last choice, of so many sequences.
+  double saved_token_s(int sequences) const {
+    return rate_ > 0 ? costs_.plain.at(sequences) / sequences - 1 / rate_ : 0;
+  }
   // Seconds of a step with so many drafts of each sequence, and of the draft behind it.
   double step_s(int sequences, int drafts, bool are_trees) const;
   // choose() gave none for a step. `had_some`: there were drafts.

@@ -15,14 +15,19 @@ using namespace sim;
 struct Ahead {
   World world;
   int ahead = 0, drafted = 0;
+  std::int32_t stop_token = -1;  // of requests; -1: none
+  bool needs_prompt = false;     // a draft that did not run behind the prompt never does
 
   explicit Ahead(const SchedulerOptions& options) : world(options) {}
   // Drafts come with results, where a step wants some: right ones, or wrong ones.
   void run(std::uint64_t id, int answer, bool right) {
-    const std::vector<std::int32_t> prompt = prompt_of(20),
+    const std::vector<std::int32_t> prompt = prompt_of(20, needs_prompt ? static_cast<int>(id) : 0),
                                     text =
                                         plain_tokens(world.scheduler.options(), prompt, {}, answer);
-    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt, answer)).ok());
+    auto request = request_of(id, prompt, answer);
+    if (stop_token >= 0) request.params.stop_token_ids = {stop_token};
+    ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+    bool is_lost = false;
     while (world.scheduler.has_work()) {
       const bool is_ahead = !world.steps.empty();
       if (world.launch()) {
@@ -38,8 +43,10 @@ struct Ahead {
       BatchResult& result = world.results.front().dp[0];
       const std::size_t known = world.of(id).tokens.size() + result.tokens.size();
       result.drafts.clear();
+      is_lost = is_lost || (needs_prompt && !batch.items[0].decode && batch.max_drafts == 0);
       for (std::size_t at = known;
-           at < text.size() && std::cmp_less(result.drafts.size(), batch.max_drafts); ++at)
+           !is_lost && at < text.size() && std::cmp_less(result.drafts.size(), batch.max_drafts);
+           ++at)
         result.drafts.push_back((text[at] + !right) % kVocab);
       result.draft_offsets = {0, static_cast<std::int32_t>(result.drafts.size())};
       world.commit();
@@ -86,6 +93,25 @@ TEST(DraftsAhead, DraftsThatPayAgainEndIt) {
   const int steps = both.world.num_steps;
   both.run(100, 200, true);
   EXPECT_LT(both.world.num_steps - steps, 60);
+}
+
+// Answers were too short for the draft's run behind their prompts. One that is long in any case
+// begins with drafts; one that may be short does not.
+TEST(DraftsAhead, LongAnswersHaveDraftsBehindShortOnes) {
+  SchedulerOptions options = with_drafts(true);
+  options.draft_costs.first_pass = {{{1, 0.1}, {20, 3}}};
+  for (const bool may_be_short : {false, true}) {
+    Ahead both(options);
+    both.needs_prompt = true;
+    for (std::uint64_t id = 1; id < 6; ++id) both.run(id, 4, true);
+    const int steps = both.world.num_steps;
+    both.stop_token = may_be_short ? kVocab + 1 : -1;
+    both.run(100, 100, true);
+    if (may_be_short)
+      EXPECT_GT(both.world.num_steps - steps, 90);
+    else
+      EXPECT_LT(both.world.num_steps - steps, 40);
+  }
 }
 
 // The text says what may follow.

@@ -342,6 +342,7 @@ bool DpScheduler::wants_prompt_drafts() {
     if (s.prompt_draft == PromptDraft::kUndecided) {
       const int slots = s.prefill_end - s.planned;
       const bool may = (!draft_controller_.is_off() && draft_controller_.prompts_pay()) ||
+                       pays_for_run(s, slots) ||
                        draft_controller_.affords(options_.draft_costs.first_pass.at(slots));
       s.prompt_draft = may ? PromptDraft::kRuns : PromptDraft::kPutOff;
       if (may) draft_controller_.begin_probe();
@@ -349,6 +350,15 @@ bool DpScheduler::wants_prompt_drafts() {
     runs = runs || s.prompt_draft == PromptDraft::kRuns;
   }
   return runs;
+}
+
+// Whether the tokens that an answer has at least save what the draft's run behind its prompt costs.
+bool DpScheduler::pays_for_run(const Sequence& s, int slots) const {
+  const int tokens =
+      s.params.stop_token_ids.empty() ? s.request.request.max_new_tokens : s.params.min_new_tokens;
+  const auto sequences = static_cast<int>(offers_.size());
+  return !draft_controller_.is_off() && draft_controller_.saved_token_s(sequences) * tokens >
+                                            options_.draft_costs.first_pass.at(slots);
 }
 
 // Where the slots end that a draft fills behind a step that ends at `end`.
