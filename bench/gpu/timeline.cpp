@@ -1,9 +1,10 @@
 // Records the GPU work of a program, for tools/step_gaps.py. CUDA loads this library into any
 // program. It writes a line "begin,end,name" (ns) for every kernel, copy and fill, also for those
-// of recorded graphs. "%p" in FILE is the process, for programs that start ranks. Needs the
-// toolkit's CUPTI. The compiler call is one line:
+// of recorded graphs. It brings its own libstdc++: where a program's older one does not fit, CUDA
+// leaves the library out and says nothing. "%p" in FILE is the process, for programs that start
+// ranks. Needs the toolkit's CUPTI. The compiler call is one line:
 //
-//   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so
+//   g++ -std=c++20 -O2 -shared -fPIC -static-libstdc++ bench/gpu/timeline.cpp -o libtimeline.so
 //       -I $CUDA/include -I $CUDA/extras/CUPTI/include
 //       -L $CUDA/lib64 -L $CUDA/extras/CUPTI/lib64 -lcupti
 //   CUDA_INJECTION64_PATH=$PWD/libtimeline.so TIMELINE=FILE.csv PROGRAM ...
