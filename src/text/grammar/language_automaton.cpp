@@ -1,5 +1,6 @@
 // Steps of the automata: derivatives, remembered by interval, and what can be told of a state.
 #include <algorithm>
+#include <deque>
 
 #include "text/grammar/language_store.h"
 
@@ -245,18 +246,21 @@ bool LanguageStore::explore_live(Id id) {
   if (id == kNone) return false;
   if (const std::int8_t live = state(id).live; live >= 0) return live != 0;
   std::unordered_map<Id, Id> parent = {{id, id}};
-  std::vector<Id> queue = {id};
+  std::deque<Id> open = {id};
   const auto is_plainly_live = [&](Id of) {
     return accepts(of) || at(of).is_positive || state(of).live == 1;
   };
   Id found = is_plainly_live(id) ? id : kNone;
-  for (std::size_t next = 0; next < queue.size() && found == kNone; ++next) {
-    const Id top = queue[next];
+  // The nearest state and the newest one in turn: some languages have a short word and some a
+  // single long one.
+  for (bool is_newest = false; !open.empty() && found == kNone; is_newest = !is_newest) {
+    const Id top = is_newest ? open.back() : open.front();
+    is_newest ? open.pop_back() : open.pop_front();
     for (char32_t code = 0; code <= kLastCode && found == kNone;) {
       const auto [range, to] = arc(top, code);
       if (is_exhausted_) return false;
       if (to != kNone && state(to).live != 0 && parent.try_emplace(to, top).second) {
-        queue.push_back(to);
+        open.push_back(to);
         if (is_plainly_live(to)) found = to;
       }
       code = after(range.last);
@@ -264,7 +268,7 @@ bool LanguageStore::explore_live(Id id) {
     }
   }
   if (found == kNone) {
-    for (const Id dead : queue) state(dead).live = 0;
+    for (const auto& [dead, unused] : parent) state(dead).live = 0;
     return false;
   }
   for (Id up = found;; up = parent[up]) {

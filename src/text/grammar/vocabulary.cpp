@@ -46,6 +46,8 @@ Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::int32_t vocab_size)
     if (!bytes(id).empty()) keys.push_back({bytes(id), id});
   }
   std::ranges::sort(specials_);
+  for (const std::string& text : specials_)
+    if (!text.empty()) begins_special_[static_cast<unsigned char>(text.front())] = true;
   same_.assign(static_cast<std::size_t>(vocab_size), -1);
   trie_ = make_trie(std::move(keys), &same_);
   classify();
@@ -53,10 +55,17 @@ Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::int32_t vocab_size)
 }
 
 std::size_t Vocabulary::special_at(std::string_view text) const {
-  std::size_t longest = 0;
-  for (const std::string& token : specials_)
-    if (token.size() > longest && text.starts_with(token)) longest = token.size();
-  return longest;
+  // A token that the text begins with does not stand behind the text. Of those before it the last
+  // one is the longest, or shares all that such a token can have.
+  while (!text.empty() && begins_special_[static_cast<unsigned char>(text.front())]) {
+    const auto behind = std::ranges::upper_bound(
+        specials_, text, {}, [](const std::string& token) { return std::string_view(token); });
+    if (behind == specials_.begin()) return 0;
+    const std::string_view token = behind[-1];
+    if (text.starts_with(token)) return token.size();
+    text = text.substr(0, std::ranges::mismatch(text, token).in1 - text.begin());
+  }
+  return 0;
 }
 
 Vocabulary::Trie Vocabulary::make_trie(std::vector<Keyed> keys, std::vector<std::int32_t>* same) {

@@ -9,6 +9,7 @@
 // tokens. Immutable; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -173,7 +174,8 @@ class Vocabulary {
   std::int32_t vocab_size_ = 0;
   std::string bytes_;
   std::vector<std::uint32_t> offsets_;
-  std::vector<std::string> specials_;  // texts, sorted
+  std::vector<std::string> specials_;       // texts, sorted
+  std::array<bool, 256> begins_special_{};  // [byte]: whether one of them begins with it
   std::size_t longest_bytes_ = 0, longest_digits_ = 0;
   Trie trie_;
   std::vector<std::int32_t> same_;

@@ -29,9 +29,14 @@ NodeId Lowering::lower_values(const Goal& goal, const std::vector<JsonId>& value
       options.push_back(value(at));
     }
   }
+  Languages& languages = grammar_.languages();
+  if (is_raw)
+    std::erase_if(strings, [&](const std::string& text) {
+      return !languages.contains(*options_.raw_string, text);
+    });
   if (!strings.empty()) {
-    const LanguageId listed = grammar_.languages().literals(strings);
-    options.push_back(is_raw ? raw_text(listed) : grammar_.json_string(listed));
+    const LanguageId listed = languages.literals(strings);
+    options.push_back(is_raw ? grammar_.text(listed) : grammar_.json_string(listed));
   }
   if (!numbers.values.empty()) options.push_back(number_node(grammar_, numbers));
   return grammar_.any_of(options);

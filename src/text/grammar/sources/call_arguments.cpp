@@ -89,12 +89,12 @@ class KeyedArguments {
     document_ = *parsed;
     if (!document_.is_object()) document_ = Json::object();
     has_far_references_ = refers_beyond_definitions(document_);
-    root_ = document_;
     follow_reference();
-    Json tools = Json::array();
-    tools.push_back({{"name", tool_.name}, {"parameters", document_}});
+    Json tools = Json::array({Json::object()});
+    tools[0]["name"] = tool_.name;
+    tools[0]["parameters"] = document_;
     types_ = ToolSchemas(tools);
-    for (const auto& [key, unused] : root_.items()) {
+    for (const auto& [key, unused] : root_->items()) {
       if (std::ranges::find(kReadKeywords, key) != std::end(kReadKeywords)) continue;
       if (tool_.is_strict) return refused(fmt::format("the keyword `{}` of its object", key));
       note(base_ + "/" + key);
@@ -150,8 +150,12 @@ class KeyedArguments {
     for (const std::string& pointer : value->ignored) note(place_of(pointer));
     return value->node;
   }
+  // Each mark is made once.
   NodeId mark(std::string_view text) {
-    return text.empty() ? grammar_.empty() : marked_text(grammar_, text, context_.vocabulary);
+    if (text.empty()) return grammar_.empty();
+    const auto found = std::ranges::find(marks_, text, [](const auto& one) { return one.first; });
+    if (found != marks_.end()) return found->second;
+    return marks_.emplace_back(text, marked_text(grammar_, text, context_.vocabulary)).second;
   }
   LanguageId regex(std::string_view pattern) { return own_regex(grammar_.languages(), pattern); }
 
@@ -162,9 +166,13 @@ class KeyedArguments {
     spec.space = grammar_.empty();
     if (format_.syntax == CallSyntax::kKeywords) spec.space = grammar_.bytes(", ");
     if (format_.syntax == CallSyntax::kBraces) spec.space = grammar_.bytes(",");
-    const Json properties = root_.value("properties", Json::object());
-    const Json required = root_.value("required", Json::array());
-    const Json more = root_.value("additionalProperties", Json(true));
+    static const Json kNone = Json::object(), kNames = Json::array(), kAny = true;
+    const auto part = [&](const char* key, const Json& otherwise) -> const Json& {
+      return root_->contains(key) ? (*root_)[key] : otherwise;
+    };
+    const Json& properties = part("properties", kNone);
+    const Json& required = part("required", kNames);
+    const Json& more = part("additionalProperties", kAny);
     const auto is_required = [&](const std::string& key) {
       return required.is_array() && std::ranges::find(required, Json(key)) != required.end();
     };
@@ -306,14 +314,14 @@ class KeyedArguments {
 
   // Parameters that only refer to their arguments' schema, as some libraries write them.
   void follow_reference() {
-    for (int hop = 0; hop < kMaxHops && root_.contains("$ref"); ++hop) {
-      for (const auto& [key, unused] : root_.items())
+    for (int hop = 0; hop < kMaxHops && root_->contains("$ref"); ++hop) {
+      for (const auto& [key, unused] : root_->items())
         if (key != "$ref" && std::ranges::find(kBesideReference, key) == std::end(kBesideReference))
           return;
-      const Json* named = schema_named(root_, document_);
+      const Json* named = schema_named(*root_, document_);
       if (named == nullptr || !named->is_object()) return;
-      base_ = root_["$ref"].get<std::string>().substr(1);
-      root_ = *named;
+      base_ = (*root_)["$ref"].get<std::string>().substr(1);
+      root_ = named;
     }
   }
 
@@ -382,13 +390,15 @@ class KeyedArguments {
   Grammar& grammar_;
   const ToolFormat& format_;
   const CallTool& tool_;
-  Json document_;     // the tool's `parameters`
-  Json root_;         // the schema of the arguments' object: document_, or what it refers to
+  Json document_;  // the tool's `parameters`
+  // The schema of the arguments' object: document_, or what it refers to.
+  const Json* root_ = &document_;
   std::string base_;  // the JSON pointer of root_ in document_
   std::string at_;    // the pointer in root_ of the property that is made
   bool has_far_references_ = false;
   ToolSchemas types_;
   std::optional<RuleId> braces_value_;
+  std::vector<std::pair<std::string_view, NodeId>> marks_;  // of format_
 };
 
 }  // namespace

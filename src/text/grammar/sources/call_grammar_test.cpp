@@ -342,6 +342,45 @@ TEST(CallGrammar, SchemasThatCannotBeEnforced) {
   EXPECT_EQ(any.unenforced_[0].pointer, "");
 }
 
+// Texts that share beginnings with tokens, longer and shorter ones, against a search of all.
+TEST(CallGrammar, FindsTheLongestSpecialTokenThatATextBeginsWith) {
+  const std::unique_ptr<Tokenizer> tokenizer =
+      byte_tokenizer({"<a>", "<a>b", "<a>bc>", "<ab", "<b", "[x]", "[x", "<a>c"});
+  const Vocabulary vocabulary(*tokenizer, 512);
+  std::vector<std::string> texts = {""};
+  for (std::size_t i = 0; texts.size() < 60'000; ++i)
+    for (const char c : {'<', 'a', '>', 'b', 'c', '[', 'x', ']', '~'})
+      texts.push_back(texts[i] + c);
+  std::size_t found = 0;
+  for (const std::string& text : texts) {
+    std::size_t longest = 0;
+    for (const std::string& token : vocabulary.special_tokens())
+      if (text.starts_with(token)) longest = std::max(longest, token.size());
+    ASSERT_EQ(vocabulary.special_at(text), longest) << text;
+    found += longest > 2;
+  }
+  EXPECT_GT(found, 100u);
+}
+
+// A listed value that the format cannot spell is left out, and the others stay.
+TEST(CallGrammar, ListedValuesBetweenTagsAreThoseThatCanStandThere) {
+  const CallSource calls{
+      .format = "glm45",
+      .tools = {{"f",
+                 R"({"type": "object", "properties": {"a": {"enum": ["x", "y</arg_value>", "z"]}},
+                          "required": ["a"]})",
+                 false}},
+      .is_required = true};
+  Walker walker(calls, {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>",
+                        "</arg_value>"});
+  const auto call = [](const std::string& value) {
+    return "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>" + value + "</arg_value>\n</tool_call>";
+  };
+  for (const char* value : {"x", "z"}) EXPECT_TRUE(walker.accepts(call(value))) << value;
+  for (const char* value : {"y", "xz", "", "y</arg_value>"})
+    EXPECT_FALSE(walker.accepts(call(value))) << value;
+}
+
 TEST(CallGrammar, FaultsOfValuesBetweenTagsHaveTheirPlaceInTheParameters) {
   const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer({});
   const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer, 512);
