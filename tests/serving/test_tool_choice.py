@@ -186,6 +186,19 @@ def test_what_is_not_enforced_is_told(tiny):
     assert "tools.f.function.parameters" in reply.headers["X-Ignored-Fields"]
 
 
+def test_a_required_call_leaves_other_grammars_and_their_captures_out(tiny):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    body = {"model": "tiny", "messages": ASK, "tools": tools, "tool_choice": "required", "max_tokens": 64,
+            "regex": "(?P<word>[a-z]+)", "return_captures": True}
+    reply = tiny.post("/v1/chat/completions", body)
+    assert reply.status == 200, reply.body
+    assert {"regex", "return_captures"} <= set(reply.headers["X-Ignored-Fields"].split(", "))
+    choice = reply.json()["choices"][0]
+    assert "captures" not in choice and choice["message"]["tool_calls"]
+    free = tiny.post("/v1/chat/completions", {**body, "tools": None, "tool_choice": None}).json()["choices"][0]
+    assert free["captures"][0]["name"] == "word"
+
+
 def test_schema_keywords_without_effect_are_told(tiny):
     body = {"model": "tiny", "messages": ASK, "max_tokens": 4, "guided_json": {"type": "integer", "maxLenght": 5}}
     reply = tiny.post("/v1/chat/completions", body)

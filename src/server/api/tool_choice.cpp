@@ -1,6 +1,7 @@
 #include "server/api/tool_choice.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/api/field_values.h"
 #include "server/api/unknown_fields.h"
@@ -115,10 +116,13 @@ std::optional<Fault> constrain_calls(const ServerState& state, const ServedModel
                                      GenerationFields& fields) {
   if (choice.is_required) {
     if (auto fault = check_required(model, prompt)) return fault;
-    // The answer is a call, which this grammar does not bind.
-    if (fields.grammar)
+    // The answer is a call, which this grammar does not bind, and which has none of its captures.
+    if (fields.grammar) {
       note_without_effect(fields.grammar->param.substr(0, fields.grammar->param.find('.')),
                           fields.ignored);
+      if (std::exchange(fields.return_captures, std::nullopt).value_or(false))
+        note_without_effect("return_captures", fields.ignored);
+    }
   }
   if (!prompt.tools.is_array() || model.tool_parser.empty()) return std::nullopt;
   grammar::CallSource calls;
