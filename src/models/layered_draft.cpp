@@ -19,13 +19,21 @@ DecoderSpec spec_of(const ModelConfig& layers) {
   return *spec;
 }
 
+// As of the target's layers, rotations do not follow the length of a sequence, which a recorded
+// run does not know.
+RopeConfig fixed_rope(const ModelConfig& layers, const ModelOptions& options) {
+  const std::int64_t most = layers.max_position_embeddings;
+  return rope_for_context(layers.rope, most,
+                          options.context_length > 0 ? options.context_length : most);
+}
+
 }  // namespace
 
 LayeredDraft::LayeredDraft(WeightLoader& loader, const ModelConfig& layers,
                            const ModelConfig& target_config, const ModelOptions& options)
     : config_(layers),
       spec_(spec_of(layers)),
-      rotary_(layers.rope, layers.max_position_embeddings),
+      rotary_(fixed_rope(layers, options), layers.max_position_embeddings),
       first_layer_(target_config.num_layers),
       num_ranks_(loader.root().tp_size()),
       kv_dtype_(loader.root().numerics().kv()),

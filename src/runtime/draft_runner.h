@@ -92,6 +92,7 @@ class DraftRunner {
   // those that run() is given, of all rows of a step. `spare_pages`: by group, for padding.
   void record(const GraphOptions& options, const Tensor& states,
               std::span<const std::int32_t> spare_pages, std::int64_t context_length);
+  std::size_t num_graphs() const;
   // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
   // none, or the batch needs none. `result`: of the batch.
   void run(const Batch& batch, const Tensor& states, BatchResult& result);

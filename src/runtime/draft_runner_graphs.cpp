@@ -30,8 +30,9 @@ void DraftRunner::record(const GraphOptions& options, const Tensor& states,
                    : DecodeGraphs::MaxRows{.plain = std::min(limits_.row_runs, limits_.rows()),
                                            .edits = false};
     graphs_.push_back(std::make_unique<DecodeGraphs>(
-        GraphOptions{.enabled = true, .lazy = options.lazy, .sizes = {}, .max_batch = 0}, most,
-        stream_,
+        GraphOptions{
+            .enabled = true, .lazy = options.lazy, .sizes = {}, .max_batch = options.max_batch},
+        most, stream_,
         [this, depth](std::int64_t size, bool has_drafts) {
           Batch padding;
           padding.mode = has_drafts ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
@@ -41,6 +42,13 @@ void DraftRunner::record(const GraphOptions& options, const Tensor& states,
         [this, depth](GraphKind, bool recorded) { run_rows(depth, recorded); }));
     graphs_.back()->record_all();
   }
+}
+
+std::size_t DraftRunner::num_graphs() const {
+  std::size_t count = 0;
+  for (const auto& graphs : graphs_)
+    count += graphs->sizes(false).size() + graphs->sizes(true).size();
+  return count;
 }
 
 // The pass behind a step as decode rows, of which the last of each sequence is chosen.
@@ -69,6 +77,8 @@ bool DraftRunner::replay(int depth) {
       ctx_.deterministic != recorded_deterministic_ ||
       pass_.mode != (is_first ? ForwardMode::kTargetVerify : ForwardMode::kDecode))
     return false;
+  const auto at = static_cast<std::size_t>(depth);
+  if (!graphs_.empty() && count > graphs_[at]->sizes(is_first).back()) return false;
   const Batch& rows = is_first ? as_rows() : pass_;
   if (!is_first)
     for (LogitRow& row : pass_.logit_rows) row.sample = true;
@@ -79,7 +89,6 @@ bool DraftRunner::replay(int depth) {
                          },
                      .sources = from_};
   BatchBuffers& buffers = row_buffers(depth);
-  const auto at = static_cast<std::size_t>(depth);
   const GraphKind kind{.has_edits = false, .has_drafts = is_first};
   const std::int64_t size = !graphs_.empty() ? graphs_[at]->size_for(rows)
                             : is_first       ? padded_draft_rows(count, limits_.first_run_rows())

@@ -386,7 +386,10 @@ void ModelRunner::record_graphs(const StartupReport& report) {
   graphs_->record_all();
   if (drafts_)
     drafts_->record(options_.graphs, target_states_, spare_pages_, options_.model.context_length);
-  report("record graphs", watch.milliseconds(), graphs_->describe());
+  std::string recorded = graphs_->describe();
+  if (drafts_ && drafts_->num_graphs() > 0)
+    recorded += fmt::format(", {} runs of the draft", drafts_->num_graphs());
+  report("record graphs", watch.milliseconds(), recorded);
 }
 
 void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded,

@@ -354,8 +354,8 @@ bool DpScheduler::wants_prompt_drafts() {
 
 // Whether the tokens that an answer has at least save what the draft's run behind its prompt costs.
 bool DpScheduler::pays_for_run(const Sequence& s, int slots) const {
-  const int tokens =
-      s.params.stop_token_ids.empty() ? s.request.request.max_new_tokens : s.params.min_new_tokens;
+  const bool may_stop = !s.params.stop_token_ids.empty() || s.matcher != nullptr;
+  const int tokens = may_stop ? s.params.min_new_tokens : s.request.request.max_new_tokens;
   const auto sequences = static_cast<int>(offers_.size());
   return !draft_controller_.is_off() && draft_controller_.saved_token_s(sequences) * tokens >
                                             options_.draft_costs.first_pass.at(slots);

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "base/file.h"
+#include "base/json.h"
 #include "runtime/testing/draft_sequence.h"
 
 namespace sluice {
@@ -52,6 +56,19 @@ TEST(DraftRunner, DraftsDoNotDependOnHowTheStepsWereCut) {
       SCOPED_TRACE(pair.model.string() + ", " + pair.draft.string());
       expect_no_difference(pair, as_rows);
     }
+}
+
+// Longer sequences than the model was trained with: the rotations are those of the longest one.
+TEST(DraftRunner, RotationsDoNotFollowTheLength) {
+  const fs::path model = fs::path(testing::TempDir()) / "dynamic-mimo";
+  fs::remove_all(model);
+  fs::copy(own("mimo"), model);
+  Json config =
+      parse_json_or_throw(read_text_beneath(model, "config.json", 1 << 20).value(), "config.json");
+  config["max_position_embeddings"] = 64;
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
+  std::ofstream(model / "config.json") << dump_json(config);
+  for (const bool as_rows : {false, true}) expect_no_difference({model, {}}, as_rows);
 }
 
 // Heads lie beside the repository on machines of developers.
