@@ -26,6 +26,9 @@ class Session {
   // may overwrite it.
   void* scratch() const { return workspace_.data(); }
   std::int64_t scratch_bytes() const { return workspace_.bytes() - kCounterBytes; }
+  // The same for bfloat16 copies of what memory has in fewer bits. cuBLASLt leaves it alone.
+  void* widened() const { return widened_.data(); }
+  std::int64_t widened_bytes() const { return widened_.bytes(); }
   // Counters that are 0 between operations. A kernel that counts must leave them at 0.
   std::uint32_t* counters() const {
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(workspace_.data()) +
@@ -35,12 +38,13 @@ class Session {
 
  private:
   DeviceInfo info_;
-  Buffer workspace_;
+  Buffer workspace_, widened_;
   std::unique_ptr<CublasLt> library_;
 };
 
 // Device memory of a Session, for the memory plan.
 inline constexpr std::int64_t kLibraryWorkspaceBytes = 64 << 20;
+inline constexpr std::int64_t kWidenedBytes = 64 << 20;
 
 std::shared_ptr<Session> open_session(Device device);
 

@@ -36,4 +36,18 @@ void gemm_int_tiles(Context& ctx, const GemmArgs& args, const IntWeights& w);
 void order_columns(Context& ctx, const void* x, std::int64_t x_stride, const std::int32_t* order,
                    std::int64_t m, std::int64_t k, void* out, std::int64_t out_stride);
 
+// out[n, i] := the first `rows` rows of the weights, rounded to bfloat16, in the order of x's
+// columns; whole tiles of 16 rows are written. Two bytes of each of k columns fit in shared memory.
+void widen_fragments(Context& ctx, const IntWeights& w, std::int64_t rows, std::int64_t k,
+                     void* out);
+
+// GEMMs of many rows by way of bfloat16 weights (linear_widened.cpp). False: nothing was launched.
+// Arguments as those of linear_fragments() and the like.
+bool linear_widened(Context& ctx, const Tensor& x, const ops::Weight& w, const Tensor& bias,
+                    const Tensor& out);
+bool linear_add_widened(Context& ctx, const Tensor& x, const ops::Weight& w, const Tensor& bias,
+                        const Tensor& branch, const Tensor& sum);
+bool gate_up_widened(Context& ctx, const Tensor& x, const ops::Weight& w, const Tensor& bias,
+                     Activation activation, const Tensor& both, const Tensor& out);
+
 }  // namespace sluice::cuda

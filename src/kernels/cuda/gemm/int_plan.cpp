@@ -18,6 +18,10 @@ constexpr std::int64_t kDeclaredBytes = 1 << 10;             // upper bound of s
 constexpr std::int64_t kColumnsOfUnit = 128;
 constexpr std::int64_t kTileSharedBytes = 220 << 10;  // of an SM, for the pipelines of its CTAs
 constexpr int kMaxSplits = 8;
+// Rows of x from which GEMMs of bfloat16 and the widening of their weights take less time than
+// tiles.
+constexpr std::int64_t kWidenedFrom = 1024;
+constexpr std::int64_t kWidenedMultiple = 128;
 
 std::int64_t staged_bytes(std::int64_t m, std::int64_t k) {
   return m * int_staged_stride(k) * 2;
@@ -32,6 +36,20 @@ std::int64_t int_rows_at_once(std::int64_t m, std::int64_t k, int /*bits*/, bool
   if (sm != 90) return deterministic ? 1 : std::min(most, std::max<std::int64_t>(m, 1));
   const bool few = m == 1 || m * k <= kSkinnyElements;
   return deterministic || !few || m > most || staged_bytes(1, k) > kMaxStagedBytes ? 0 : m;
+}
+
+bool widens_int_weights(std::int64_t m, bool deterministic, bool library, int sm) {
+  return m >= kWidenedFrom && !deterministic && library && sm == 90;
+}
+
+std::int64_t widened_at_once(std::int64_t rows, std::int64_t k, std::int64_t bytes) {
+  const auto up = [](std::int64_t n) {
+    return (n + kWidenedMultiple - 1) / kWidenedMultiple * kWidenedMultiple;
+  };
+  const std::int64_t most =
+      std::max<std::int64_t>(bytes / (2 * k) / kWidenedMultiple, 1) * kWidenedMultiple;
+  const std::int64_t parts = (rows + most - 1) / most;
+  return std::min(up((rows + parts - 1) / std::max<std::int64_t>(parts, 1)), most);
 }
 
 IntSkinnyPlan plan_int_skinny(const IntSkinnyInputs& inputs) {

@@ -16,6 +16,13 @@ constexpr std::int64_t int_staged_stride(std::int64_t k) {
   return (k + 127) / 128 * 128 + 8;
 }
 
+// Whether weights become bfloat16 for a GEMM of m rows (linear_widened.cpp). The choice must not
+// depend on m in deterministic runs. `library`: cuBLASLt was found.
+bool widens_int_weights(std::int64_t m, bool deterministic, bool library, int sm);
+// Rows of bfloat16 of k columns that are in `bytes` at once, of `rows` in all: parts of about equal
+// size, of a multiple of 128 rows.
+std::int64_t widened_at_once(std::int64_t rows, std::int64_t k, std::int64_t bytes);
+
 struct IntSkinnyInputs {
   std::int64_t m = 0, n = 0, k = 0;  // n: gate columns only, if gated
   int bits = 4;

@@ -24,6 +24,27 @@ TEST(IntPlan, FewRowsAreReadAtOnceUnlessOrderMustNotDependOnThem) {
   }
 }
 
+TEST(IntPlan, ManyRowsWidenTheWeightsInEqualParts) {
+  EXPECT_FALSE(widens_int_weights(1023, false, true, 90));
+  EXPECT_TRUE(widens_int_weights(1024, false, true, 90));
+  for (const bool deterministic : {false, true})
+    for (const bool library : {false, true})
+      for (const int sm : {80, 90})
+        EXPECT_EQ(widens_int_weights(8192, deterministic, library, sm),
+                  !deterministic && library && sm == 90);
+  constexpr std::int64_t kBytes = 64 << 20;
+  EXPECT_EQ(widened_at_once(28672, 4096, kBytes), 7168);
+  EXPECT_EQ(widened_at_once(4096, 14336, kBytes), 2048);
+  EXPECT_EQ(widened_at_once(100, 14336, kBytes), 128);
+  EXPECT_EQ(widened_at_once(6144, 4096, kBytes), 6144);
+  for (const std::int64_t rows : {16, 4096, 5000, 152064})
+    for (const std::int64_t k : {128, 2048, 4104, 53248}) {
+      const std::int64_t at_once = widened_at_once(rows, k, kBytes);
+      EXPECT_EQ(at_once % 128, 0);
+      EXPECT_LE(at_once * k * 2, kBytes);
+    }
+}
+
 TEST(IntPlan, SkinnyLaunchesFitInSharedMemory) {
   for (const int sm : {80, 86, 90})
     for (const bool gated : {false, true})

@@ -238,7 +238,9 @@ class IntConsumer {
       sums[i] = fmaf(acc[i], i / 2 % 2 == 0 ? scale.x : scale.y, sums[i]);
   }
 
+  // Behind what all lanes read of the stage.
   __device__ void release() {
+    __syncwarp();
     if (lane_ == 0) mbarrier_arrive(shared_address(&barriers_.emptied[at_.stage]));
     at_.advance(memory_.stages);
   }

@@ -1,6 +1,6 @@
 // Linear layers with integer weights in fragments (kernels/types/int_fragments.h) and the
 // operations fused into them. Few rows: one kernel. Many rows: tiles of Hopper, which read rows in
-// the order of the weight's columns.
+// the order of the weight's columns. Very many: GEMMs of bfloat16 (linear_widened.cpp).
 #include <algorithm>
 
 #include "base/error.h"
@@ -133,16 +133,17 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
   expect_rows(x, w);
   if (const std::int64_t at_once = rows_at_once(ctx, x, w); at_once > 0)
     return skinny(ctx, args, w, {}, at_once);
-  tiles(ctx, args, w);
+  if (!linear_widened(ctx, x, w, bias, out)) tiles(ctx, args, w);
 }
 
 void linear_add_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
-                          const Tensor& /*branch*/, const Tensor& sum) {
+                          const Tensor& branch, const Tensor& sum) {
   GemmArgs args = gemm_args(x, w, bias, sum);
   if (args.m == 0 || args.n == 0) return;
   expect_rows(x, w);
   if (const std::int64_t at_once = rows_at_once(ctx, x, w); at_once > 0)
     return skinny(ctx, args, w, {.add = true}, at_once);
+  if (linear_add_widened(ctx, x, w, bias, branch, sum)) return;
   args.add = true;
   tiles(ctx, args, w);
 }
@@ -169,6 +170,7 @@ void gate_up_fragments(Context& ctx, const Tensor& x, const Weight& w, const Ten
     args.n = w.rows / 2;
     return skinny(ctx, args, w, gated_into(out, activation), at_once);
   }
+  if (at_once == 0 && gate_up_widened(ctx, x, w, bias, activation, both, out)) return;
   Tensor halves = both;
   // Many rows: the intermediate is as large as all other data together, so it is bfloat16.
   if (at_once == 0 && !bias.defined()) halves.dtype = DType::kBF16;

@@ -6,7 +6,9 @@
 namespace sluice::cuda {
 
 Session::Session(Device device)
-    : info_(device_info(device)), workspace_(kLibraryWorkspaceBytes, device) {
+    : info_(device_info(device)),
+      workspace_(kLibraryWorkspaceBytes, device),
+      widened_(kWidenedBytes, device) {
   std::string why;
   library_ = CublasLt::open(scratch(), scratch_bytes(), why);
   if (library_ == nullptr)
