@@ -158,10 +158,10 @@ SpeculationOptions speculation_of(Checks& checks, const Options& options, const 
     const std::string refusal = draft_layer_refusal(config);
     checks.require(refusal.empty(), option, "{} is refused: {}", name, refusal);
   }
-  checks.require(options.tp_size == 1 || on_cpu, option,
-                 "{} and --tp-size {} exclude each other here: several ranks draft on CPUs; leave "
-                 "one out",
-                 name, options.tp_size);
+  checks.require(options.dp_size == 1 || on_cpu, option,
+                 "{} and --dp-size {} exclude each other on GPUs: groups of ranks replay graphs of "
+                 "one size, and drafts give each group a size of its own; leave one out",
+                 name, options.dp_size);
   checks.require(options.pp_size == 1 || (on_cpu && out.reads_text()), option,
                  "{} and --pp-size {} exclude each other here: stages draft with grammars, NGRAM "
                  "and SUFFIX, on a CPU; leave one out",

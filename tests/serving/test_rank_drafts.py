@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import threading
@@ -21,11 +22,14 @@ MODELS = GOLDEN / "models"
 MORE = pathlib.Path(os.environ.get("SLUICE_GOLDEN_MORE", ROOT / "build" / "release" / "golden"))
 # Heads that lie beside the repository on machines of developers.
 RECORDED = ROOT.parent / "shared" / "golden" / "speculation"
-FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", "cpu")
+DEVICE = os.environ.get("SLUICE_TEST_DEVICE", "cpu")
+FLAGS = ("--dtype", "float32", "--max-total-tokens", "32768", "--device", DEVICE)
 RANKS = ("--tp-size", "2")
 GROUPS = (*RANKS, "--dp-size", "2", "--enable-dp-attention")
 RANKS_OF_GROUPS = ("--tp-size", "4", "--dp-size", "2", "--enable-dp-attention")
 TREES = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
+EXPERTS = ("--ep-size", "2")
+ON_CPUS = pytest.mark.skipif(DEVICE != "cpu", reason="groups, hosts and ranks that may be lost draft on CPUs")
 ALL_DRAFTS = "--speculative-adaptive=false"
 NUM_TOKENS = 40
 
@@ -34,6 +38,7 @@ def run(model, *flags, threads=2):
     ids = ",".join(str(50 + i % 7) for i in range(40))
     done = sluice("generate", "--model", model, "--tokenizer-path", TINY, "--input-ids", ids, "--max-new-tokens",
                   NUM_TOKENS, "--temperature", "0", "--ignore-eos", "--json", *FLAGS, *flags,
+                  *shlex.split(os.environ.get("SLUICE_TEST_FLAGS", "")),
                   env={"SLUICE_ARG_THREADS": str(threads)})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -86,19 +91,25 @@ HEAD = RECORDED / "sluice-tiny-eagle3"
 BLOCKS = (RECORDED / "targets" / "qwen3-7l", "DFLASH", RECORDED / "families" / "dflash-qwen3")
 # Target, algorithm, draft model, ranks, further flags, and the most verifications; random drafts are seldom right.
 CASES = {
+    "text, ranks": (TINY, "NGRAM", None, RANKS, ("--speculative-ngram-min-match-window-size", "1"), 38),
+    "layer, ranks": (TINY, "NEXTN", None, RANKS, (), 25),
+    "layer, ranks with experts": (TINY, "NEXTN", None, (*RANKS, *EXPERTS), (), 25),
+    "layer, trees, ranks": (TINY, "NEXTN", None, (*RANKS, *EXPERTS), TREES, 25),
+    "layer beside latents, ranks with experts": (MODELS / "deepseek-v3", "NEXTN", None, (*RANKS, *EXPERTS), (), 39),
     "layer, groups": (TINY, "NEXTN", None, GROUPS, (), 25),
-    "layer, groups with experts": (TINY, "NEXTN", None, (*GROUPS, "--ep-size", "2"), (), 25),
+    "layer, groups with experts": (TINY, "NEXTN", None, (*GROUPS, *EXPERTS), (), 25),
     "layer, trees, groups": (TINY, "NEXTN", None, GROUPS, TREES, 25),
     "layer, ranks of groups": (MODELS / "deepseek-v3", "NEXTN", None, RANKS_OF_GROUPS, (), 39),
     "layer of a mixture, ranks": (MODELS / "mimo", "NEXTN", None, RANKS, (), 39),
     "layer beside recurrent ones, ranks": ("qwen3-5-moe", "NEXTN", None, RANKS, (), 39),
-    "layer beside recurrent ones, groups": ("qwen3-5-moe", "NEXTN", None, (*GROUPS, "--ep-size", "2"), (), 39),
+    "layer beside recurrent ones, groups": ("qwen3-5-moe", "NEXTN", None, (*GROUPS, *EXPERTS), (), 39),
     "model, ranks": (MODELS / "mixtral", "STANDALONE", "twin of mixtral", RANKS, (), 12),
     "model, trees, ranks": (MODELS / "mixtral", "STANDALONE", "twin of mixtral", RANKS, TREES, 16),
-    "model, groups": (MODELS / "mixtral", "STANDALONE", "twin of mixtral", (*GROUPS, "--ep-size", "2"), (), 12),
+    "model, groups": (MODELS / "mixtral", "STANDALONE", "twin of mixtral", (*GROUPS, *EXPERTS), (), 12),
     "model of latents, ranks": (MODELS / "mistral-swa", "STANDALONE", MODELS / "deepseek-v2-lite", RANKS, (), 39),
     "model that cannot be shared": (MODELS / "qwen3", "STANDALONE", "odd", RANKS, DUMMY, 39),
     "trained head, ranks": (TINY, "EAGLE3", HEAD, RANKS, (), 34),
+    "trained head, trees, ranks": (TINY, "EAGLE3", HEAD, RANKS, TREES, 34),
     "trained head, groups": (TINY, "EAGLE3", HEAD, GROUPS, (), 34),
     "trained head, trees, ranks of groups": (TINY, "EAGLE3", HEAD, RANKS_OF_GROUPS, TREES, 34),
     "older head, ranks": (MODELS / "llama-plain", "EAGLE", RECORDED / "families" / "eagle-llama", RANKS, (), 39),
@@ -113,6 +124,8 @@ def case(places):
 
     def of(name):
         model, method, draft, ranks, flags, _ = CASES[name]
+        if DEVICE != "cpu" and "--dp-size" in ranks:
+            pytest.skip("groups draft on CPUs")
         if any(str(path).startswith(str(RECORDED)) for path in (model, draft)) and not RECORDED.exists():
             pytest.skip(f"{RECORDED} is not there")
         model, draft = (places[path]() if path in places else path for path in (model, draft))
@@ -136,6 +149,7 @@ def test_drafts_give_the_tokens_of_one_rank(name, alone, case):
 
 # How many are made depends on what else the machine does.
 @pytest.mark.parametrize("name", [
+    "layer, ranks with experts", "layer, trees, ranks", "model, ranks", "trained head, trees, ranks", "blocks, ranks",
     "layer, groups with experts", "layer, trees, groups", "layer, ranks of groups", "layer of a mixture, ranks",
     "layer beside recurrent ones, ranks", "model, trees, ranks", "model of latents, ranks", "trained head, ranks",
     "blocks, groups"])
@@ -147,13 +161,14 @@ def test_as_many_drafts_as_pay_give_the_tokens_of_one_rank(name, alone, case):
     assert 1 + meta["spec_verify_ct"] + meta["spec_accept_token_num"] == NUM_TOKENS
 
 
-@pytest.mark.parametrize("ranks", [RANKS, (*RANKS, "--ep-size", "2"), GROUPS, RANKS_OF_GROUPS])
+@pytest.mark.parametrize("ranks", [RANKS, (*RANKS, *EXPERTS), pytest.param(GROUPS, marks=ON_CPUS),
+                                   pytest.param(RANKS_OF_GROUPS, marks=ON_CPUS)])
 def test_all_ranks_pretend_alike(ranks):
     """Drafts that are declared right or wrong are so on all ranks, and as many are right as on one."""
 
     def tokens_of_a_step(chance, *flags):
         done = sluice("bench", "latency", TINY, "--threads", "2", "--batch-size", "4", "--input-len", "32", "--tries", "1",
-                      "--roofline-mib", "0", "--random-seed", "7", "--json", "--device", "cpu", "--dtype", "float32", *flags,
+                      "--roofline-mib", "0", "--random-seed", "7", "--json", "--device", DEVICE, "--dtype", "float32", *flags,
                       "--speculative-algorithm", "NEXTN", "--speculative-synthetic-acceptance", chance, ALL_DRAFTS)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["tokens_per_step"]
@@ -163,36 +178,38 @@ def test_all_ranks_pretend_alike(ranks):
 
 
 @pytest.fixture(scope="module", params=[(ALL_DRAFTS,), ()], ids=["all drafts", "drafts that pay"])
-def groups(tmp_path_factory, request):
-    log = tmp_path_factory.mktemp("groups") / "server.log"
-    with Server(TINY, *FLAGS, *GROUPS, "--speculative-algorithm", "NEXTN", *request.param, log=log) as server:
+def several(tmp_path_factory, request):
+    """Ranks in groups, or on GPUs without."""
+    log = tmp_path_factory.mktemp("several") / "server.log"
+    with Server(TINY, *FLAGS, *(GROUPS if DEVICE == "cpu" else (*RANKS, *EXPERTS)), "--speculative-algorithm", "NEXTN", *request.param, log=log) as server:
         server.has_all_drafts = bool(request.param)
         yield server
         assert ("measure drafts" in log.read_text()) != server.has_all_drafts
 
 
-def test_streams_of_groups_get_the_tokens_of_one_rank(groups, tiny):
+def test_streams_get_the_tokens_of_one_rank(several, tiny):
     """Groups have drafts of different numbers, and some are idle while others draft."""
     bodies = [long_body(i, 12 + 9 * i, False) for i in range(9)]
 
     def leave(i):
-        connection = start_stream(groups, long_body(20 + i, 400, True))
+        connection = start_stream(several, long_body(20 + i, 400, True))
         with contextlib.closing(connection):
             connection.getresponse().read(100)
 
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         leaving = [pool.submit(leave, i) for i in range(3)]
-        found = list(pool.map(lambda body: groups.post("/generate", body).json(), bodies))
+        found = list(pool.map(lambda body: several.post("/generate", body).json(), bodies))
         for one in leaving:
             one.result()
     assert [reply["output_ids"] for reply in found] == [tiny.post("/generate", body).json()["output_ids"] for body in bodies]
     metas = [reply["meta_info"] for reply in found]
     assert all(1 + m["spec_verify_ct"] + m["spec_accept_token_num"] == m["completion_tokens"] for m in metas)
-    if groups.has_all_drafts:
+    if several.has_all_drafts:
         assert sum(m["spec_verify_ct"] for m in metas) < 0.7 * sum(m["completion_tokens"] for m in metas)
-    groups.wait_until_idle()
+    several.wait_until_idle()
 
 
+@ON_CPUS
 def test_drafts_go_on_where_a_rank_is_lost(tmp_path, tiny):
     count, tokens, begun, ends = 4, 120, threading.Semaphore(0), {}
     with Server(TINY, *FLAGS, *elastic("2"), "--speculative-algorithm", "NEXTN", ALL_DRAFTS, log=tmp_path / "log") as server:
@@ -229,6 +246,7 @@ def test_what_cannot_draft_is_refused_in_seconds(flags, said):
     assert time.monotonic() - begin < 5
 
 
+@ON_CPUS
 @pytest.mark.parametrize("flags", [(ALL_DRAFTS,), ()])
 def test_a_draft_model_is_read_on_two_hosts(place, tmp_path, flags):  # noqa: F811
     """The draft has the model's own weights, so that it is right."""

@@ -2,12 +2,14 @@
 // several.
 #include "engine/executor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <signal.h>
 
 #include <chrono>
 #include <deque>
+#include <filesystem>
 #include <optional>
 #include <thread>
 #include <tuple>
@@ -27,7 +29,15 @@ using testing::InProcessGroup;
 
 const std::vector<std::vector<std::int32_t>> kPrompts = {{5, 17, 3, 90, 41}, {8, 8, 70}, {64, 2}};
 
+// What repeats itself, so that look-ups find something.
+const std::vector<std::vector<std::int32_t>> kLongPrompts = {
+    {5, 17, 3, 90, 41, 5, 17, 3, 90, 41, 5, 17, 3, 90, 41, 5, 17, 3},
+    {8, 8, 70, 8, 8, 70, 8, 8, 70, 8},
+    {64, 2, 64, 2, 64, 2, 64, 2, 64}};
+
+// Of a fixture, or a path.
 std::string directory_of(const std::string& model) {
+  if (model.starts_with('/')) return model;
   return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model;
 }
 
@@ -39,6 +49,9 @@ struct RanksOfModel {
   int rebalance_after = 0;  // steps; 0: experts stay
   std::string drafts = {};  // an algorithm of speculation
   std::string draft_model = {};
+  bool drafts_as_rows = false;   // as GPUs compute them
+  int topk = 1;                  // drafts behind each token
+  bool drafts_that_pay = false;  // not all that there are
 };
 
 // A world of dp_size groups of tp_size ranks each, with a scheduler in front.
@@ -64,15 +77,20 @@ class World {
     options.enable_eplb = wanted.rebalance_after > 0;
     if (options.enable_eplb) options.eplb_rebalance_num_iterations = wanted.rebalance_after;
     if (!wanted.drafts.empty()) options.speculative_algorithm = wanted.drafts;
+    options.drafts_as_rows = wanted.drafts_as_rows;
+    options.speculative_eagle_topk = wanted.topk;
+    if (wanted.drafts == "NGRAM") options.speculative_ngram_min_match = 1;
     if (!wanted.draft_model.empty())
       options.speculative_draft_model_path = directory_of(wanted.draft_model);
     const Machine machine = read_machine(Device{});
     ServingPlan plan = resolve_or_throw(options, config_, machine);
-    auto others = start_ranks(options, {options.model, obtain_draft(options)}, run_rank);
+    plan.speculation.draft_model = obtain_draft(options);
+    auto others = start_ranks(options, {options.model, plan.speculation.draft_model}, run_rank);
     processes_ = &others->processes();
     shared_ = std::make_unique<RankCommunicators>(others->region(), 0, machine, plan);
     const WeightSource source = open_weights(plan, config_, options.model);
     plan.runner.draft = read_draft(options, plan, config_, options.model);
+    limit_drafts(plan);
     require_same_model(shared_->all_ranks(), config_, source, plan);
     const StartupReport quiet = [](const std::string&, double, const std::string&) {};
     auto rank = std::make_unique<Rank>(plan.runner.placement, false, shared_->sharers());
@@ -80,9 +98,11 @@ class World {
     std::vector<std::unique_ptr<ModelRunner>> ranks;
     ranks.push_back(std::make_unique<ModelRunner>(plan.runner, config_, std::move(rank),
                                                   std::move(loaded), quiet, shared_->links()));
-    max_in_flight_ = plan.scheduler.max_steps_in_flight;
-    max_drafts_ = plan.scheduler.max_drafts;
-    draft_slots_ = plan.scheduler.draft_slots;
+    scheduling_ = plan.scheduler;
+    // A few steps are left without drafts, until a probe tells whether they pay again.
+    const CostLine row{{{1, 1}, {2, 1.5}, {64, 32.5}}}, run{{{1, 0.001}, {64, 0.002}}};
+    if (wanted.drafts_that_pay)
+      scheduling_.draft_costs = {.plain = row, .checks = row, .first_pass = run, .next_pass = run};
     start(std::move(ranks), wanted.groups, std::move(others));
     balancer_.emplace(plan.balancer, executor_->first().expert_layers());
   }
@@ -105,16 +125,13 @@ class World {
 
   void start(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size,
              std::unique_ptr<RemoteRanks> others = nullptr) {
-    SchedulerOptions options;
+    SchedulerOptions options = scheduling_;
     options.dp_size = dp_size;
     options.max_running_requests = 4;
     options.chunked_prefill_tokens = 4;
     options.max_context = 256;
     options.hash_steps = others != nullptr;
     options.pipelined = others && others->are_stages();
-    options.max_steps_in_flight = max_in_flight_;
-    options.max_drafts = max_drafts_;
-    options.draft_slots = draft_slots_;
     for (std::size_t g = 0; g < ranks.front()->groups().size(); ++g) {
       PageGroup group = ranks.front()->groups()[g];
       group.num_pages = ranks.front()->memory_plan().pages[g];
@@ -140,7 +157,8 @@ class World {
     std::deque<std::unique_ptr<Step>> flights;
     while (scheduler_->has_work()) {
       auto step = std::make_unique<Step>();
-      if (std::ssize(flights) < max_in_flight_ && scheduler_->next(*step, events)) {
+      if (std::ssize(flights) < scheduling_.max_steps_in_flight &&
+          scheduler_->next(*step, events)) {
         for (const Batch& batch : step->dp) num_idle += batch.mode == ForwardMode::kIdle;
         if (balancer_) balancer_->plan(*step);
         executor_->launch(*step);
@@ -193,7 +211,7 @@ class World {
   }
 
   const ModelConfig config_;
-  int max_in_flight_ = 1, max_drafts_ = 0, draft_slots_ = 0;
+  SchedulerOptions scheduling_;
   std::vector<std::unique_ptr<InProcessGroup>> groups_;
   std::vector<std::unique_ptr<InProcessCommunicator>> communicators_;
   std::unique_ptr<RankCommunicators> shared_;
@@ -312,6 +330,54 @@ TEST(DraftsOfRanks, GiveTheTokensOfOneAlsoInGroupsOfWhichSomeAreIdle) {
       EXPECT_EQ(world.failure(), "");
     }
   }
+  set_log_level(LogLevel::kInfo);
+}
+
+// As GPUs compute them, with steps of which the draft leaves rows out. Heads and blocks lie beside
+// the repository on machines of developers.
+TEST(DraftsOfRanks, AsRowsGiveTheTokensOfOne) {
+  set_log_level(LogLevel::kWarning);
+  const std::string recorded =
+      (std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation/")
+          .string();
+  struct Case {
+    std::string model, drafts, draft_model;
+    bool may_be_trees = true, has_experts = false;
+  };
+  const std::string tiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  std::int64_t num_steps_without = 0;
+  for (const Case& one :
+       {Case{tiny, "NGRAM", "", false}, Case{tiny, "NEXTN", "", true, true},
+        Case{"mimo", "NEXTN", ""}, Case{"qwen3-moe", "STANDALONE", "llama-llama3-tied", true, true},
+        Case{tiny, "EAGLE3", recorded + "sluice-tiny-eagle3", true, true},
+        Case{"llama-plain", "EAGLE", recorded + "families/eagle-llama"},
+        Case{recorded + "targets/qwen3-7l", "DFLASH", recorded + "families/dflash-qwen3", false}}) {
+    if (one.draft_model.starts_with(recorded) && !std::filesystem::exists(recorded)) continue;
+    SCOPED_TRACE(one.model + " " + one.drafts);
+    const auto tokens = World(one.model, 1, 1).run(kLongPrompts);
+    RanksOfModel plain{
+        .sharers = 2, .drafts = one.drafts, .draft_model = one.draft_model, .drafts_as_rows = true};
+    std::vector<RanksOfModel> all;
+    for (const int topk : {1, 3})
+      for (const bool that_pay : {false, true}) {
+        if (topk > 1 && !one.may_be_trees) continue;
+        RanksOfModel& wanted = all.emplace_back(plain);
+        wanted.topk = topk;
+        wanted.drafts_that_pay = that_pay;
+        wanted.expert_groups = one.has_experts && that_pay ? 2 : 1;
+      }
+    for (const RanksOfModel& wanted : all) {
+      SCOPED_TRACE(fmt::format("{} drafts behind a token, {}", wanted.topk,
+                               wanted.drafts_that_pay ? "that pay" : "all"));
+      World world(one.model, wanted);
+      EXPECT_EQ(world.run(kLongPrompts), tokens);
+      EXPECT_EQ(world.failure(), "");
+      const SchedulerStats stats = world.stats();
+      EXPECT_GT(stats.drafted_tokens, wanted.drafts_that_pay ? 2 : 10);
+      if (wanted.drafts_that_pay) num_steps_without += stats.steps_by_drafts.at(0);
+    }
+  }
+  EXPECT_GT(num_steps_without, 20);
   set_log_level(LogLevel::kInfo);
 }
 

@@ -268,7 +268,7 @@ TEST(ServingPlan, AStageHasItsLayersAndItsPartOfTheMachine) {
   EXPECT_EQ(resolve_or_throw({}, config, cpu()).runner.model.layers.end, -1);
 }
 
-TEST(ServingPlan, RanksDraftOnCpusAndStagesFromTextsAlone) {
+TEST(ServingPlan, RanksDraftGroupsDoOnCpusAndStagesFromTextsAlone) {
   const ModelConfig config = config_of("qwen3-8b");
   const auto refused = [&](const Machine& machine, Options options, const char* method) {
     options.speculative_algorithm = method;
@@ -287,9 +287,37 @@ TEST(ServingPlan, RanksDraftOnCpusAndStagesFromTextsAlone) {
     EXPECT_THAT(refused(cpu(), stages, method),
                 reads_text ? HasSubstr("") : HasSubstr("stages draft with grammars, NGRAM and"));
     EXPECT_EQ(refused(cpu(), stages, method).empty(), reads_text);
-    for (const Options& several : {ranks, groups})
-      EXPECT_THAT(refused(gpu(), several, method), HasSubstr("several ranks draft on CPUs"));
+    EXPECT_EQ(refused(gpu(), ranks, method), "");
+    EXPECT_THAT(refused(gpu(), groups, method),
+                HasSubstr("--dp-size 2 exclude each other on GPUs: groups of ranks replay graphs"));
     EXPECT_THAT(refused(gpu(), stages, method), HasSubstr("stages draft with grammars, NGRAM and"));
+  }
+}
+
+// Ranks that decide apart would wait for each other's sums for ever.
+TEST(ServingPlan, RanksOfGpusPlanTheSameDraftsAndOneStepInFlight) {
+  const ModelConfig config = config_of("qwen3-8b");
+  for (const char* method : {"NGRAM", "STANDALONE"}) {
+    std::vector<std::pair<std::string, std::string>> given = {{"speculative-algorithm", method}};
+    if (given[0].second != "NGRAM") given.emplace_back("speculative-draft-model-path", "draft");
+    const auto plan_of = [&](int num_ranks, int rank) {
+      Options options;
+      for (const auto& [name, text] : given) set_option(options, name, text);
+      options.tp_size = num_ranks;
+      Machine machine = gpu();
+      machine.rank = rank;
+      return resolve_or_throw(options, config, machine);
+    };
+    const ServingPlan first = plan_of(2, 0), second = plan_of(2, 1), alone = plan_of(1, 0);
+    EXPECT_EQ(alone.runner.limits.steps_in_flight, 2);
+    for (const ServingPlan& plan : {first, second}) {
+      EXPECT_EQ(plan.scheduler.max_steps_in_flight, 1);
+      EXPECT_EQ(plan.runner.limits.steps_in_flight, 1);
+      EXPECT_EQ(plan.runner.max_drafts, alone.runner.max_drafts);
+      EXPECT_EQ(plan.runner.limits.max_draft_rows, 256);
+      EXPECT_EQ(plan.runner.limits.max_step_tokens, alone.runner.limits.max_step_tokens);
+      EXPECT_TRUE(plan.runner.graphs.enabled && plan.scheduler.hash_steps);
+    }
   }
 }
 

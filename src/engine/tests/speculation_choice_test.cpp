@@ -423,9 +423,15 @@ TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
   Options ranks = forced;
   ranks.tp_size = 2;
   EXPECT_TRUE(resolve_on(qwen, DeviceKind::kCpu, ranks).ok());
+  const Result<ServingPlan> on_gpus = resolve_on(qwen, DeviceKind::kCuda, ranks);
+  ASSERT_TRUE(on_gpus.ok()) << on_gpus.fault().message;
+  EXPECT_EQ(on_gpus->scheduler.max_steps_in_flight, 1);
+  ranks.dp_size = 2;
+  ranks.enable_dp_attention = true;
+  EXPECT_TRUE(resolve_on(qwen, DeviceKind::kCpu, ranks).ok());
   const Fault fault = resolve_on(qwen, DeviceKind::kCuda, ranks).fault();
   EXPECT_EQ(fault.param, "draft-forced-tokens");
-  EXPECT_THAT(fault.message, HasSubstr("--draft-forced-tokens and --tp-size 2 exclude"));
+  EXPECT_THAT(fault.message, HasSubstr("--draft-forced-tokens and --dp-size 2 exclude"));
   Options stages = forced;
   stages.pp_size = 2;
   const Result<ServingPlan> staged = resolve_on(qwen, DeviceKind::kCpu, stages);

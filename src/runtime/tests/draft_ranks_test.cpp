@@ -30,22 +30,25 @@ struct Made {
   int num_sums = 0;
 };
 
-Made make(const Pair& pair, const TreeSize& tree, const RankOfDraft& rank) {
-  Sequence sequence(pair.model, pair.draft, false, tree, rank);
+// `as_rows`: as a GPU computes drafts. Then some steps want none, and what the draft leaves out
+// comes before its next run.
+Made make(const Pair& pair, const TreeSize& tree, bool as_rows, const RankOfDraft& rank) {
+  Sequence sequence(pair.model, pair.draft, as_rows, tree, rank);
   BatchResult last = sequence.prefill(prompt_of(70), 29);
   Made made;
   for (int step = 0; step < 8; ++step) {
     made.drafts.push_back(drafts_of(last));
     made.parents.push_back(last.draft_parents);
     last = tree.topk > 1 ? sequence.verify_tree(made.drafts.back(), made.parents.back())
-                         : sequence.verify(made.drafts.back());
+                         : sequence.verify(made.drafts.back(), as_rows && step % 3 == 1 ? 0 : -1);
   }
   made.known = sequence.known();
   made.weight_bytes = sequence.weight_bytes;
   return made;
 }
 
-std::array<Made, 2> make_on_two(const Pair& pair, const TreeSize& tree, bool is_whole) {
+std::array<Made, 2> make_on_two(const Pair& pair, const TreeSize& tree, bool as_rows,
+                                bool is_whole) {
   InProcessGroup group(2);
   std::array<Made, 2> made;
   std::array<std::thread, 2> threads;
@@ -53,23 +56,27 @@ std::array<Made, 2> make_on_two(const Pair& pair, const TreeSize& tree, bool is_
     threads[static_cast<std::size_t>(rank)] = std::thread([&, rank] {
       InProcessCommunicator communicator(group, rank);
       Made& own = made[static_cast<std::size_t>(rank)];
-      own = make(pair, tree, {&communicator, is_whole});
+      own = make(pair, tree, as_rows, {&communicator, is_whole});
       own.num_sums = communicator.num_sums;
     });
   for (std::thread& thread : threads) thread.join();
   return made;
 }
 
-void expect_drafts_of_one_rank(const Pair& pair, const TreeSize& tree = {}) {
-  SCOPED_TRACE(pair.model.string() + ", " + pair.draft.string());
-  const Made alone = make(pair, tree, {});
-  for (const Tokens& drafts : alone.drafts)
-    EXPECT_EQ(drafts.size(), static_cast<std::size_t>(tree.max_drafts));
+void expect_drafts_of_one_rank(const Pair& pair, const TreeSize& tree, bool as_rows) {
+  SCOPED_TRACE(pair.model.string() + ", " + pair.draft.string() + (as_rows ? ", as rows" : ""));
+  const Made alone = make(pair, tree, as_rows, {});
+  int num_without = 0;
+  for (const Tokens& drafts : alone.drafts) {
+    num_without += drafts.empty();
+    EXPECT_EQ(drafts.size(), drafts.empty() ? 0 : static_cast<std::size_t>(tree.max_drafts));
+  }
+  EXPECT_EQ(num_without, as_rows && tree.topk == 1 ? 2 : 0);
   int sums_of_shares = 0;
   std::int64_t bytes_of_shares = 0;
   for (const bool is_whole : {false, true}) {
     if (is_whole && pair.draft.empty()) continue;  // a layer of the target is shared as it is
-    const std::array<Made, 2> both = make_on_two(pair, tree, is_whole);
+    const std::array<Made, 2> both = make_on_two(pair, tree, as_rows, is_whole);
     for (const Made& made : both) {
       EXPECT_EQ(made.known, alone.known);
       EXPECT_EQ(made.drafts, alone.drafts);
@@ -85,6 +92,10 @@ void expect_drafts_of_one_rank(const Pair& pair, const TreeSize& tree = {}) {
       EXPECT_GT(both[0].weight_bytes, bytes_of_shares);
     }
   }
+}
+
+void expect_drafts_of_one_rank(const Pair& pair, const TreeSize& tree = {}) {
+  for (const bool as_rows : {false, true}) expect_drafts_of_one_rank(pair, tree, as_rows);
 }
 
 TEST(DraftRanks, LayersAndModelsDraftWhatOneRankDrafts) {
