@@ -125,10 +125,10 @@ class TmaLoader {
   PipelinePlace<Shape::kStages> keys_, values_;
 };
 
-// 2. Queries times the scale, after norm and RoPE if the launch has new heads, and the Job of a
-// run. float32 queries arrive in a raw buffer and stay there until the consumers have loaded the
-// queries of the run before. Barriers: queries_came (TMA bytes), job_emptied (consumers),
-// job_filled.
+// 2. Queries times the scale, and that of their keys, after norm and RoPE if the launch has new
+// heads, and the Job of a run. float32 queries arrive in a raw buffer and stay there until the
+// consumers have loaded the queries of the run before. Barriers: queries_came (TMA bytes),
+// job_emptied (consumers), job_filled.
 template <class Shape>
 class Fetcher {
  public:
@@ -144,6 +144,7 @@ class Fetcher {
   // Steps: issue the raw queries, wait for the consumers, describe the run, prepare the queries.
   __device__ void fetch(const Run& run) {
     const PagedArgs& a = args_.a;
+    const float scale = a.k_scales == nullptr ? a.scale_log2 : a.scale_log2 * a.k_scales[run.kv];
     issue(run);
     mbarrier_wait(shared_address(&control_.queries_came), parity_);
     mbarrier_wait(shared_address(&control_.job_emptied), parity_ ^ 1);
@@ -193,7 +194,7 @@ class Fetcher {
           if (args_.q_weight != nullptr) x = norm_four<kLanes>(x, weight_, args_.eps);
           x = rotate_four<kLanes>(x, c, s);
         }
-        if (r < Shape::kRows) put(r, x);
+        if (r < Shape::kRows) put(r, x, scale);
       }
     }
     mbarrier_arrive(shared_address(&control_.job_filled));
@@ -233,8 +234,7 @@ class Fetcher {
   }
 
   // Element order of wgmma: 64-row blocks of 64 columns, swizzled.
-  __device__ void put(int r, const float4& x) const {
-    const float scale = args_.a.scale_log2;
+  __device__ void put(int r, const float4& x, float scale) const {
     unsigned char* block =
         queries_ + (r / 64 * Shape::kParts + column_ / kSwizzleColumns) * kBlockBytes;
     *reinterpret_cast<uint2*>(block + swizzled(r % 64, column_ % kSwizzleColumns / 8) +

@@ -1,4 +1,6 @@
-// Attention of many rows over bfloat16 pages, on Hopper's wgmma with TMA.
+// Attention of many rows over bfloat16 pages, on Hopper's wgmma with TMA. Pages of e4m3 come
+// widened (kernels/cuda/pages/wide_pages.h); their scales are part of the queries and of the
+// epilogue.
 //
 // A tile has 64 query rows for each consumer warpgroup: the heads of a GQA group times neighbouring
 // tokens of one sequence. CTAs are persistent and take one tile after the other. The warps:
@@ -217,13 +219,14 @@ class MmaConsumer {
   __device__ void store(const float (&out)[Shape::kDim / 2], const Job& job) {
     const PagedArgs& a = args_.a;
     const int group = static_cast<int>(a.group);
+    const float scale = a.v_scales == nullptr ? 1.0f : a.v_scales[job.kv];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       row_sum_[r] += __shfl_xor_sync(kAllLanes, row_sum_[r], 1);
       row_sum_[r] += __shfl_xor_sync(kAllLanes, row_sum_[r], 2);
       if (row_end_[r] == 0) continue;
       const int at = row_ + 8 * r;
-      const float inverse = row_sum_[r] == 0 ? 0.0f : 1.0f / row_sum_[r];
+      const float inverse = row_sum_[r] == 0 ? 0.0f : scale / row_sum_[r];
       const std::int64_t to = (job.begin + at / group) * a.out_token +
                               (std::int64_t{job.kv} * group + at % group) * a.out_head +
                               lane_ % 4 * 2;
