@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention/kv_latents.h"
 #include "kernels/cuda/attention/kv_e4m3.h"
+#include "kernels/cuda/pages/wide_pages.h"
 #include "ops/arguments.h"
 #include "ops/dispatch.h"
 #include "ops/kv.h"
@@ -106,6 +107,17 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
   expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   on_device<cpu::paged_attention, cuda::paged_attention>(ctx, q, k_plane, v_plane, kv_heads, rows,
                                                          params, out);
+}
+
+std::int64_t prefill_bytes([[maybe_unused]] const Context& ctx, [[maybe_unused]] const Tensor& q,
+                           [[maybe_unused]] const KvPlane& k_plane,
+                           [[maybe_unused]] const KvPlane& v_plane,
+                           [[maybe_unused]] std::int64_t kv_heads,
+                           [[maybe_unused]] const PagedRows& rows,
+                           [[maybe_unused]] const AttentionParams& params) {
+  if constexpr (kHasCuda)
+    if (params.plain()) return cuda::wide_pages_bytes(ctx, q, k_plane, v_plane, kv_heads, rows);
+  return 0;
 }
 
 void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,

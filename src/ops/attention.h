@@ -22,6 +22,13 @@ void paged_attention(
     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
     const Tensor& out);  // [T, h, dv] f32, strided; stride 1 over dv
 
+// Bytes of PrefillRuns::memory with which a GPU attends fastest to pages of e4m3: it reads them as
+// bfloat16. 0: it has no use for any. A dry run gets the most that a step of these tables takes,
+// whatever its runs are.
+std::int64_t prefill_bytes(const Context& ctx, const Tensor& q, const KvPlane& k_plane,
+                           const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                           const AttentionParams& params);
+
 // kv_write of k and v, then paged_attention over the planes, with the same bits. Rows of one
 // sequence are neighbours. If every sequence has one row, a CPU does both in one pass over the
 // heads.

@@ -9,12 +9,23 @@
 
 namespace sluice::ops {
 
+// What the host knows of the runs of a prefill step: sequences with several neighbouring rows. All
+// other sequences have one row. Zeros: nothing is known.
+struct PrefillRuns {
+  std::int64_t seqs = 0;
+  std::int64_t pages = 0;  // at least as many as hold the keys that their rows see
+  // [n] u8 on a GPU, on 64 bytes: at least prefill_bytes() (ops/attention.h) for the fastest
+  // kernels; or undefined. Later work on the rank's stream may use it again.
+  Tensor memory = {};
+};
+
 // Keys that the rows of a batch see: row t sees positions 0..positions[t] of sequence row_seq[t].
 // The key at position p is in slot page_table[row_seq[t]][p / 64] * 64 + p % 64 of the plane.
 struct PagedRows {
   Tensor page_table;  // [seqs, max_pages] int32; -1: no page (never read for a visible key)
   Tensor row_seq;     // [T] int32
   Tensor positions;   // [T] int32
+  PrefillRuns prefill = {};
 };
 
 // How paged attention turns dot products q . k into probabilities. Plain values and small tensors,

@@ -1,8 +1,11 @@
 #include "kernels/cuda/attention/attention_fast.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/session.h"
+#include "kernels/cuda/pages/wide_pages.h"
 
 namespace sluice::cuda {
 namespace {
@@ -25,6 +28,7 @@ AttentionChoice choice_for(const Context& ctx, const Tensor& q, const KvPlane& k
                            const KvPlane& v_plane, std::int64_t kv_heads,
                            const ops::PagedRows& rows, const Tensor& out) {
   if (ctx.cuda == nullptr) return AttentionChoice::kReference;
+  const WidePlan wide = wide_pages_of(ctx, q, k_plane, v_plane, kv_heads, rows);
   return choose_attention({.tokens = q.dim(0),
                            .seqs = rows.page_table.dim(0),
                            .group = q.dim(1) / kv_heads,
@@ -34,6 +38,7 @@ AttentionChoice choice_for(const Context& ctx, const Tensor& q, const KvPlane& k
                            .aligned = rows_aligned(k_plane.data) && rows_aligned(v_plane.data) &&
                                       on_fours(q) && on_pairs(out),
                            .deterministic = ctx.deterministic,
+                           .is_widened = wide.heads > 0,
                            .sm = ctx.cuda->info().sm});
 }
 
@@ -66,6 +71,40 @@ PagedArgs args_for(const Tensor& q, const KvPlane& k_plane, const KvPlane& v_pla
           .dim = q.dim(2),
           .window = window,
           .scale_log2 = scale * kLog2E};
+}
+
+// The KV heads [first, first + heads) of `all`, whose keys and values lie in `wide`.
+PagedArgs args_of_wide(const PagedArgs& all, const WidePages& wide, const ops::PagedRows& rows,
+                       std::int64_t first, std::int64_t heads) {
+  const std::int64_t q_heads = first * all.group, element = all.out_is_half ? 2 : 4;
+  PagedArgs a = all;
+  a.q += q_heads * a.q_head;
+  a.out = static_cast<std::byte*>(a.out) + q_heads * a.out_head * element;
+  a.k = wide.k, a.v = wide.v;
+  a.is_fp8 = false;
+  if (a.k_scales != nullptr) a.k_scales += first;
+  if (a.v_scales != nullptr) a.v_scales += first;
+  a.k_slot = a.v_slot = heads * a.dim;
+  a.page_table = wide.table;
+  a.table_stride = a.max_pages;
+  a.num_slots = rows.prefill.pages * kPageSize;
+  return a;
+}
+
+// attend_tiles() over either type of pages. Heads of e4m3 take turns in the memory of the step.
+void attend_tiles_of(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
+                     std::int64_t kv_heads, const ops::PagedRows& rows, const PagedArgs& args,
+                     bool skip_single_rows, const NewHeads& new_heads = {}) {
+  if (!args.is_fp8) return attend_tiles(ctx, args, kv_heads, skip_single_rows, new_heads);
+  const WidePlan plan = wide_pages_of(ctx, q, k_plane, v_plane, kv_heads, rows);
+  const WidePages wide(plan, rows);
+  place_wide_pages(ctx, wide, rows, args.window);
+  for (std::int64_t first = 0; first < kv_heads; first += plan.heads) {
+    const std::int64_t heads = std::min(plan.heads, kv_heads - first);
+    widen_pages(ctx, wide, k_plane, v_plane, rows, first, heads, args.dim);
+    attend_tiles(ctx, args_of_wide(args, wide, rows, first, heads), heads, skip_single_rows,
+                 new_heads);
+  }
 }
 
 bool plain(const ops::HeadRotation& rotation) {
@@ -137,7 +176,8 @@ bool attend_fast(Context& ctx, const Tensor& q, const KvPlane& k_plane, const Kv
   }
   // In a mixed step, decode rows are runs of one row: they take the decode kernel, unless the step
   // is deterministic.
-  attend_tiles(ctx, args, kv_heads, choice == AttentionChoice::kTilesAndSingleRows);
+  attend_tiles_of(ctx, q, k_plane, v_plane, kv_heads, rows, args,
+                  choice == AttentionChoice::kTilesAndSingleRows);
   if (choice == AttentionChoice::kTilesAndSingleRows) attend_single_rows(ctx, args, kv_heads, true);
   return true;
 }
@@ -172,7 +212,8 @@ bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Ten
   if (!tiles_rotate(args, rotation)) return false;
   if (!rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, false))
     return false;
-  attend_tiles(ctx, args, kv_heads, false, heads_for(k, v, rotation, slots, k_plane, v_plane));
+  attend_tiles_of(ctx, q, k_plane, v_plane, kv_heads, rows, args, false,
+                  heads_for(k, v, rotation, slots, k_plane, v_plane));
   return true;
 }
 

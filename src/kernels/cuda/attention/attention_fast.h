@@ -47,10 +47,10 @@ struct NewHeads {
 void attend_single_rows(Context& ctx, const PagedArgs& args, std::int64_t kv_heads,
                         bool single_rows_only, const NewHeads& heads = {});
 
-// Prefill over bfloat16: runs of rows of one sequence. `skip_single_rows` leaves out runs of one
-// row. Hopper; head sizes 64 and 128, GQA groups of up to kMaxTiledGroup heads. With new heads,
-// queries get norm and RoPE on the way to shared memory; another launch must have written keys and
-// values.
+// Prefill over bfloat16, which may be widened e4m3 with scales: runs of rows of one sequence.
+// `skip_single_rows` leaves out runs of one row. Hopper; head sizes 64 and 128, GQA groups of up to
+// kMaxTiledGroup heads. With new heads, queries get norm and RoPE on the way to shared memory;
+// another launch must have written keys and values.
 void attend_tiles(Context& ctx, const PagedArgs& args, std::int64_t kv_heads, bool skip_single_rows,
                   const NewHeads& heads = {});
 // Whether attend_tiles() takes new heads: rotated whole, float32 weights, GQA groups of a multiple

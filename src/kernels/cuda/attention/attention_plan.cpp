@@ -36,11 +36,12 @@ AttentionChoice choose_attention(const AttentionInputs& inputs) {
   if ((inputs.plane != DType::kBF16 && !is_fp8) || !inputs.aligned || !known ||
       inputs.value_dim != inputs.dim)
     return AttentionChoice::kReference;
-  const bool tiles = !is_fp8 && inputs.sm == 90 && (inputs.dim == 64 || inputs.dim == 128) &&
-                     inputs.group <= kMaxTiledGroup;
+  const bool tiles = (!is_fp8 || inputs.is_widened) && inputs.sm == 90 &&
+                     (inputs.dim == 64 || inputs.dim == 128) && inputs.group <= kMaxTiledGroup;
   // Deterministic: one kernel for every row, whatever is beside it. Steps of keys begin at position
-  // 0.
-  if (inputs.deterministic) return tiles ? AttentionChoice::kTiles : AttentionChoice::kReference;
+  // 0. Whether pages are widened depends on the step.
+  if (inputs.deterministic)
+    return tiles && !is_fp8 ? AttentionChoice::kTiles : AttentionChoice::kReference;
   if (inputs.dim >= 128 && max_shared_bytes(inputs.sm) < kWideDecodeBytes)
     return AttentionChoice::kReference;
   if (rows_one_by_one(inputs)) return AttentionChoice::kSingleRows;

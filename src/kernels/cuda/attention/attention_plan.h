@@ -20,6 +20,7 @@ struct AttentionInputs {
   DType plane = DType::kF32;
   bool aligned = true;  // rows of the planes begin on 16 bytes
   bool deterministic = false;
+  bool is_widened = false;  // tiles read pages of e4m3 as bfloat16 (kernels/cuda/pages/wide_plan.h)
   int sm = 0;
 };
 AttentionChoice choose_attention(const AttentionInputs& inputs);

@@ -20,13 +20,34 @@ TEST(AttentionPlan, PagesOfE4m3TakeSingleRowsAndTilesOfMmaSync) {
   EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
   EXPECT_TRUE(tiles_are_fast(inputs));
   inputs.deterministic = true;
-  for (const std::int64_t tokens : {1, 64, 4096}) {
-    inputs.tokens = tokens;
-    EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
-    EXPECT_TRUE(tiles_are_fast(inputs));  // whatever the batch
-  }
+  for (const bool is_widened : {false, true})
+    for (const std::int64_t tokens : {1, 64, 4096}) {
+      inputs.tokens = tokens, inputs.is_widened = is_widened;
+      EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
+      EXPECT_TRUE(tiles_are_fast(inputs));  // whatever the batch
+    }
   inputs.aligned = false;
   EXPECT_FALSE(tiles_are_fast(inputs));
+}
+
+TEST(AttentionPlan, WidenedPagesOfE4m3TakeTheTilesOfBfloat16) {
+  AttentionInputs inputs{.tokens = 4096,
+                         .seqs = 1,
+                         .group = 4,
+                         .dim = 128,
+                         .value_dim = 128,
+                         .plane = DType::kF8E4M3,
+                         .is_widened = true,
+                         .sm = 90};
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kTiles);
+  inputs.seqs = 64;
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kTilesAndSingleRows);
+  inputs.tokens = 64;
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kSingleRows);
+  inputs.tokens = 4096, inputs.group = kMaxTiledGroup + 1;
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
+  inputs.group = 4, inputs.dim = inputs.value_dim = 256;
+  EXPECT_EQ(choose_attention(inputs), AttentionChoice::kReference);
 }
 
 TEST(AttentionPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
