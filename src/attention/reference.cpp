@@ -110,17 +110,18 @@ class OpsBackend final : public AttentionBackend {
     planes.v.scales = args.v_scales;
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
+    Arena::Scope scope(*ctx.arena);
+    const ops::PagedRows rows = rows_with_memory(ctx, fb, group, planes, args);
     if (fb.query_rows.all()) {
       const Tensor& out = args.rounded.defined() ? args.rounded : args.out;
       if (fb.has_draft_rows)
         ops::rotate_write_then_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc,
-                                      planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
-                                      args.params, args.out, out, group.branch_from,
-                                      group.branch_to);
+                                      planes.k, planes.v, args.k.dim(1), rows, args.params,
+                                      args.out, out, group.branch_from, group.branch_to);
       else
         ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc,
-                                     planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
-                                     args.params, args.out, out);
+                                     planes.k, planes.v, args.k.dim(1), rows, args.params, args.out,
+                                     out);
       return;
     }
     const ops::HeadRotation& rotation = args.rotation;
@@ -134,8 +135,8 @@ class OpsBackend final : public AttentionBackend {
     ops::kv_write(ctx, v, group.out_cache_loc, planes.v);
     if (group.branch_from.defined()) write_branches(ctx, group, {planes.k, planes.v});
     if (fb.query_rows.none()) return;
-    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
-                         args.params, args.out);
+    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows, args.params,
+                         args.out);
     if (args.rounded.defined()) ops::convert(ctx, args.out, args.rounded);
   }
 
@@ -211,6 +212,24 @@ class OpsBackend final : public AttentionBackend {
     const OutputRows& queries = fb.query_rows;
     if (queries.all()) return {group.page_table, fb.row_seq, fb.positions};
     return {group.page_table, queries.row_seq, queries.positions};
+  }
+  // The same with the runs of prefill chunks and memory for them, if the kernels of these planes
+  // want any. The memory lives as long as the caller's scope.
+  static ops::PagedRows rows_with_memory(Context& ctx, const ForwardBatch& fb,
+                                         const GroupView& group, const LayerPlanes& planes,
+                                         const MhaArgs& args) {
+    if (fb.query_rows.none()) return {};
+    ops::PagedRows rows = rows_of(fb, group);
+    if (!planes.k.is_fp8() || ctx.device.kind == DeviceKind::kCpu) return rows;
+    rows.prefill.seqs = fb.num_extend_seqs;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(fb.num_extend_seqs); ++s) {
+      const std::int64_t first = args.params.first_key(fb.host_extend_prefix_lens[s]);
+      rows.prefill.pages += (fb.host_seq_lens[s] + kPageSize - 1) / kPageSize - first / kPageSize;
+    }
+    const std::int64_t bytes =
+        ops::prefill_bytes(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows, args.params);
+    if (bytes > 0) rows.prefill.memory = ctx.arena->take(DType::kU8, {bytes});
+    return rows;
   }
   AttnForwardMethod absorbed_method() const {
     return shape_.index_topk > 0 ? AttnForwardMethod::kMlaSparse : AttnForwardMethod::kMla;

@@ -53,15 +53,17 @@ std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, in
                                      .dim = s.head_dim,
                                      .value_dim = s.value_dim,
                                      .plane = s.kv_dtype,
+                                     .is_widened = tiles,  // the tiles' form of e4m3
                                      .sm = o.sm};
   const cuda::AttentionChoice choice = cuda::choose_attention(inputs);
   if (choice == (tiles ? cuda::AttentionChoice::kTiles : cuda::AttentionChoice::kSingleRows))
     return "";
   return fmt::format(
-      "it knows {} heads of {} in groups of at most {}; the model has {} heads of {} and {}, "
-      "groups of {}",
-      tiles ? "bfloat16" : "bfloat16 and e4m3", tiles ? "64 or 128" : "64, 96, 128 or 256",
-      cuda::kMaxTiledGroup, dtype_name(s.kv_dtype), s.head_dim, s.value_dim, s.group);
+      "it knows bfloat16 and e4m3 heads of {} in groups of at most {}; the model has {} heads of "
+      "{} "
+      "and {}, groups of {}",
+      tiles ? "64 or 128" : "64, 96, 128 or 256", cuda::kMaxTiledGroup, dtype_name(s.kv_dtype),
+      s.head_dim, s.value_dim, s.group);
 }
 std::string why_not_fa3(const AttentionOptions& o, const AttentionShape& s) {
   return why_not_heads(o, s, 90, true);

@@ -104,6 +104,10 @@ TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
   EXPECT_THAT(refusal(on_gpu("fa3", 80), llama()),
               AllOf(HasSubstr("9.0"), HasSubstr("auto, native, reference, flashinfer")));
   EXPECT_EQ(refusal(on_gpu("flashinfer", 80), llama()), "");
+  AttentionShape bytes = llama();
+  bytes.kv_dtype = DType::kF8E4M3;
+  for (const char* name : {"native", "reference", "fa3", "flashinfer"})
+    EXPECT_EQ(refusal(on_gpu(name), bytes), "") << name;
   EXPECT_THAT(refusal(on_gpu("fa3"), deepseek()), HasSubstr("latents"));
   EXPECT_THAT(refusal(on_gpu("flashinfer_mla"), llama()), HasSubstr("keys and values of heads"));
   EXPECT_THAT(refusal(on_gpu("flashinfer_mla"), deepseek(2048)), HasSubstr("'dsa'"));
