@@ -19,8 +19,12 @@ struct RowRun {
 
 class Batch {
  public:
+  // Rows of one sequence are one run. Long runs of many heads do not fit in the memory of a prefill
+  // at once.
   Batch(Bench& bench, std::vector<std::int64_t> lengths, const std::vector<RowRun>& runs)
-      : lengths_(std::move(lengths)) {
+      : lengths_(std::move(lengths)),
+        memory_(std::make_unique<Twin>(bench, DType::kU8,
+                                       std::initializer_list<std::int64_t>{kPrefillBytes})) {
     std::int64_t most = 1, total = 0;
     for (const std::int64_t n : lengths_) {
       most = std::max(most, (n + 63) / 64);
@@ -38,11 +42,15 @@ class Batch {
       return p * 64 < lengths_[static_cast<std::size_t>(s)] ? static_cast<double>(pages[next++])
                                                             : -1.0;
     });
-    for (const RowRun& run : runs)
+    for (const RowRun& run : runs) {
       for (std::int64_t p = run.first; p < run.end; ++p) {
         seqs_.push_back(run.seq);
         positions_.push_back(p);
       }
+      if (run.end - run.first == 1) continue;
+      ++prefill_.seqs;
+      prefill_.pages += (run.end + 63) / 64;
+    }
     const std::int64_t tokens = std::ssize(seqs_);
     row_seq_ =
         std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
@@ -56,6 +64,10 @@ class Batch {
     });
   }
 
+  // Whether rows are not all taken singly, where the step is not deterministic.
+  bool has_tiles() const {
+    return prefill_.seqs > 0 && tokens() > std::max<std::int64_t>(2 * std::ssize(lengths_), 16);
+  }
   std::int64_t tokens() const { return std::ssize(seqs_); }
   std::int64_t slots() const { return num_pages_ * 64; }
   std::int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
@@ -66,7 +78,9 @@ class Batch {
     return static_cast<std::int64_t>(page) * 64 + p % 64;
   }
   ops::PagedRows rows(const Context& ctx) const {
-    return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx)};
+    ops::PrefillRuns prefill = prefill_;
+    prefill.memory = (*memory_)(ctx);
+    return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx), prefill};
   }
 
   // Numbers in the slots of the sequences. All other slots stay NaN, so that a stray read shows.
@@ -87,9 +101,12 @@ class Batch {
   }
 
  private:
+  static constexpr std::int64_t kPrefillBytes = 16 << 20;
+
   std::vector<std::int64_t> lengths_, seqs_, positions_;
   std::int64_t num_pages_ = 0;
-  std::unique_ptr<Twin> table_, row_seq_, position_;
+  ops::PrefillRuns prefill_;
+  std::unique_ptr<Twin> memory_, table_, row_seq_, position_;
 };
 
 }  // namespace sluice::oracle
