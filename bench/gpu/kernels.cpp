@@ -53,7 +53,7 @@ void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tok
                out = bench.take(DType::kF32, {seqs * tokens, heads, dim}, false);
   // As in a server: the table is as wide as the context, and pages are not in order.
   const std::int64_t width = std::max<std::int64_t>(pages, 640);
-  const ops::PagedRows rows{
+  ops::PagedRows rows{
       bench.integers({seqs, width},
                      [&](std::int64_t i) {
                        const std::int64_t place = i / width * pages + i % width;
@@ -66,6 +66,11 @@ void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tok
       bench.integers({seqs * tokens}, [&](std::int64_t t) {
         return static_cast<std::int32_t>(length - tokens + t % tokens);
       })};
+  if (tokens > 1) rows.prefill = {.seqs = seqs, .pages = seqs * pages};
+  if (const std::int64_t wanted =
+          ops::prefill_bytes(bench.machine.ctx, q, k.at(0), v.at(0), kv_heads, rows, {});
+      wanted > 0)
+    rows.prefill.memory = bench.take(DType::kU8, {wanted}, false);
   double pairs = 0;
   for (std::int64_t t = 0; t < tokens; ++t) pairs += static_cast<double>(length - tokens + t + 1);
   const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 2 * element),
@@ -105,7 +110,17 @@ void prefill(Bench& bench) {
   }
   attend(bench, "qwen3-8b", 8, 1024, 1024, 32, 8, 128);
   attend(bench, "qwen3-8b", 1, 512, 8192, 32, 8, 128);
-  attend(bench, "qwen3-8b", 1, 8192, 8192, 32, 8, 128, DType::kF8E4M3);
+  // The same pages in either type.
+  for (const auto& [seqs, tokens, length] : {std::tuple{1, 32, 8192},
+                                             {1, 128, 8192},
+                                             {1, 2048, 2048},
+                                             {1, 8192, 8192},
+                                             {1, 2048, 32768},
+                                             {1, 8192, 32768},
+                                             {1, 8192, 131072},
+                                             {8, 1024, 8192}})
+    for (const DType cache : {DType::kBF16, DType::kF8E4M3})
+      attend(bench, "qwen3-8b", seqs, tokens, length, 32, 8, 128, cache);
   // The GEMMs of a layer of qwen3-8b with the ops fused to them.
   Context& ctx = bench.machine.ctx;
   constexpr std::int64_t kTokens = 8192, kHidden = 4096, kQkv = 6144, kWidth = 12288;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string_view>
+#include <tuple>
 
 #include "base/error.h"
 #include "cli/bench/gpu_machine.h"
