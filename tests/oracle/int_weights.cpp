@@ -110,7 +110,7 @@ double product_error(std::int64_t k) {
 // weight at most, spread evenly. Rows of x have the root mean square `x`. Sums stay below 6 times
 // the root of the sum of their squares, but for one in 10^7.
 double widening_error(const Shape& s, double weight, double x) {
-  constexpr std::int64_t kWidenedFrom = 1024;
+  constexpr std::int64_t kWidenedFrom = 448;
   if (s.m < kWidenedFrom) return 0;
   return 6 * std::sqrt(static_cast<double>(s.k) / 3) * kBf16Unit * weight * x;
 }
@@ -211,7 +211,7 @@ void check_int_weights(Bench& bench) {
       // Large shapes take the kinds in turn, three at a time.
       if (!is_small && (i + turn) % std::size(kKinds) >= 3) continue;
       check_linear(bench, s, kKinds[i]);
-      if (s.n % 16 == 0 && s.k <= 4096 && (s.m <= 65 || s.m >= 1024))
+      if (s.n % 16 == 0 && s.k <= 4096 && (s.m <= 65 || s.m >= 700))
         check_normed(bench, s, kKinds[i]);
     }
     if (!is_small) turn += 3;

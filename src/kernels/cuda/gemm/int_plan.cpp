@@ -20,7 +20,7 @@ constexpr std::int64_t kTileSharedBytes = 220 << 10;  // of an SM, for the pipel
 constexpr int kMaxSplits = 8;
 // Rows of x from which GEMMs of bfloat16 and the widening of their weights take less time than
 // tiles.
-constexpr std::int64_t kWidenedFrom = 1024;
+constexpr std::int64_t kWidenedFrom = 448;
 constexpr std::int64_t kWidenedMultiple = 128;
 
 std::int64_t staged_bytes(std::int64_t m, std::int64_t k) {
