@@ -110,7 +110,7 @@ double product_error(std::int64_t k) {
 // weight at most, spread evenly. Rows of x have the root mean square `x`. Sums stay below 6 times
 // the root of the sum of their squares, but for one in 10^7.
 double widening_error(const Shape& s, double weight, double x) {
-  constexpr std::int64_t kWidenedFrom = 448;
+  constexpr std::int64_t kWidenedFrom = 257;
   if (s.m < kWidenedFrom) return 0;
   return 6 * std::sqrt(static_cast<double>(s.k) / 3) * kBf16Unit * weight * x;
 }

@@ -19,8 +19,8 @@ constexpr std::int64_t kColumnsOfUnit = 128;
 constexpr std::int64_t kTileSharedBytes = 220 << 10;  // of an SM, for the pipelines of its CTAs
 constexpr int kMaxSplits = 8;
 // Rows of x from which GEMMs of bfloat16 and the widening of their weights take less time than
-// tiles.
-constexpr std::int64_t kWidenedFrom = 448;
+// tiles: those of more than two tiles. On an H200 two of them take about as long as widening.
+constexpr std::int64_t kWidenedFrom = 257;
 constexpr std::int64_t kWidenedMultiple = 128;
 
 std::int64_t staged_bytes(std::int64_t m, std::int64_t k) {

@@ -25,8 +25,8 @@ TEST(IntPlan, FewRowsAreReadAtOnceUnlessOrderMustNotDependOnThem) {
 }
 
 TEST(IntPlan, ManyRowsWidenTheWeightsInEqualParts) {
-  EXPECT_FALSE(widens_int_weights(447, false, true, 90));
-  EXPECT_TRUE(widens_int_weights(448, false, true, 90));
+  EXPECT_FALSE(widens_int_weights(256, false, true, 90));
+  EXPECT_TRUE(widens_int_weights(257, false, true, 90));
   for (const bool deterministic : {false, true})
     for (const bool library : {false, true})
       for (const int sm : {80, 90})
