@@ -213,7 +213,7 @@ class OpsBackend final : public AttentionBackend {
     if (queries.all()) return {group.page_table, fb.row_seq, fb.positions};
     return {group.page_table, queries.row_seq, queries.positions};
   }
-  // The same with the runs of prefill chunks and memory for them, if the kernels of these planes
+  // The same with the sequences of several rows and memory for them, if the kernels of these planes
   // want any. The memory lives as long as the caller's scope.
   static ops::PagedRows rows_with_memory(Context& ctx, const ForwardBatch& fb,
                                          const GroupView& group, const LayerPlanes& planes,
@@ -221,10 +221,12 @@ class OpsBackend final : public AttentionBackend {
     if (fb.query_rows.none()) return {};
     ops::PagedRows rows = rows_of(fb, group);
     if (!planes.k.is_fp8() || ctx.device.kind == DeviceKind::kCpu) return rows;
-    rows.prefill.seqs = fb.num_extend_seqs;
-    for (std::size_t s = 0; s < static_cast<std::size_t>(fb.num_extend_seqs); ++s) {
+    // Behind a step with drafts, decode items have several rows, too.
+    for (std::size_t s = 0; s < static_cast<std::size_t>(fb.num_seqs); ++s) {
+      if (fb.host_extend_start_loc[s + 1] - fb.host_extend_start_loc[s] < 2) continue;
       const std::int64_t first = args.params.first_key(fb.host_extend_prefix_lens[s]);
       rows.prefill.pages += (fb.host_seq_lens[s] + kPageSize - 1) / kPageSize - first / kPageSize;
+      ++rows.prefill.seqs;
     }
     const std::int64_t bytes =
         ops::prefill_bytes(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows, args.params);
