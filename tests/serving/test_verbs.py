@@ -198,14 +198,16 @@ def test_plan_says_for_each_mix_why_it_is_out(gpus, method):
     flags = ("plan", TINY, "--gpus", gpus, "--speculative-algorithm", method)
     lines = sluice(*flags).stdout.partition("\nOut:\n")[2].splitlines()
     reasons = {line.strip(): lines[i + 1] for i, line in enumerate(lines) if line.startswith("  ") and line[2] != " "}
-    assert any("--tp-size 2 exclude each other" in reason for reason in reasons.values())
+    assert any("--dp-size 2 exclude each other" in reason for reason in reasons.values())
     for mixes, reason in reasons.items():
         for mix in mixes.partition("; and ")[0].split("; "):
             assert "--pp-size" not in reason or "pp " in mix, (mix, reason)
-            assert "--tp-size" not in reason or "tp " in mix, (mix, reason)
+            assert "--dp-size" not in reason or "dp " in mix, (mix, reason)
+    # Ranks that share the matrices draft together.
     for mix in json.loads(sluice(*flags, "--json").stdout)["mixes"]:
-        if mix["mix"]["tp"] > 1:
-            assert f"{method} and --tp-size {mix['mix']['tp']} exclude" in mix["reason"] or "--dp-size" in mix["reason"]
+        if mix["mix"]["tp"] > 1 and mix["mix"]["pp"] == 1:
+            assert mix["can_serve"] == ("--dp-size" not in mix["reason"]), mix
+            assert mix["can_serve"] or f"{method} and --dp-size" in mix["reason"], mix
 
 
 @pytest.mark.parametrize("flags, words", [
