@@ -60,8 +60,7 @@ std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, in
     return "";
   return fmt::format(
       "it knows bfloat16 and e4m3 heads of {} in groups of at most {}; the model has {} heads of "
-      "{} "
-      "and {}, groups of {}",
+      "{} and {}, groups of {}",
       tiles ? "64 or 128" : "64, 96, 128 or 256", cuda::kMaxTiledGroup, dtype_name(s.kv_dtype),
       s.head_dim, s.value_dim, s.group);
 }

@@ -323,25 +323,4 @@ __device__ inline void run_int_tiles(const Work& work, int stages) {
     consumer.multiply(work.item(i));
 }
 
-// Calls body.template operator()<kind, fine>().
-template <class Body>
-void with_int_kind(const IntWeights& w, Body&& body) {
-  const auto with_groups = [&]<IntKind kKind>() {
-    if (w.groups == 1)
-      body.template operator()<kKind, false>();
-    else
-      body.template operator()<kKind, true>();
-  };
-  switch (w.kind) {
-    case IntKind::kInt4:
-      return with_groups.template operator()<IntKind::kInt4>();
-    case IntKind::kInt8:
-      return with_groups.template operator()<IntKind::kInt8>();
-    case IntKind::kFp8:
-      return body.template operator()<IntKind::kFp8, false>();
-    case IntKind::kFp4:
-      return body.template operator()<IntKind::kFp4, true>();
-  }
-}
-
 }  // namespace sluice::cuda

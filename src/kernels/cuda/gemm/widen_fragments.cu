@@ -102,25 +102,12 @@ void widen_fragments(Context& ctx, const IntWeights& w, std::int64_t rows, std::
                      void* out) {
   const auto tiles = static_cast<int>(blocks_for(rows, kUnitRows));
   auto* const to = static_cast<Bf16*>(out);
-  const auto run = [&](auto kernel) {
-    launch_dependent(ctx, "weights in fragments as bfloat16", kernel,
-                     dim3(blocks_for(w.units, kWidenWarps), static_cast<unsigned>(tiles)),
-                     kWidenWarps * kWarp, 0, w, static_cast<int>(k), to);
-  };
-  switch (w.kind) {
-    case IntKind::kInt4:
-      run(widen_units<IntKind::kInt4>);
-      break;
-    case IntKind::kInt8:
-      run(widen_units<IntKind::kInt8>);
-      break;
-    case IntKind::kFp8:
-      run(widen_units<IntKind::kFp8>);
-      break;
-    case IntKind::kFp4:
-      run(widen_units<IntKind::kFp4>);
-      break;
-  }
+  with_int_kind(w, [&]<IntKind kKind, bool>() {
+    if constexpr (kKind != IntKind::kFp8)
+      launch_dependent(ctx, "weights in fragments as bfloat16", widen_units<kKind>,
+                       dim3(blocks_for(w.units, kWidenWarps), static_cast<unsigned>(tiles)),
+                       kWidenWarps * kWarp, 0, w, static_cast<int>(k), to);
+  });
   if (w.order == nullptr) return;
   const int each = static_cast<int>(std::clamp<std::int64_t>(kPlaceBytes / (k * 2), 1, 8));
   launch_dependent(ctx, "order of a weight's columns", place_columns, dim3(blocks_for(rows, each)),
