@@ -27,6 +27,17 @@ struct DpGroups {
   std::int64_t first_row() const {
     return std::accumulate(rows.begin(), rows.begin() + own, std::int64_t{0});
   }
+  // The rows that each rank needs of a sum over all of them.
+  std::vector<RowPart> parts() const {
+    const std::size_t ranks = static_cast<std::size_t>(all_ranks->size()) / rows.size();
+    std::vector<RowPart> parts;
+    std::int64_t first = 0;
+    for (const std::int64_t count : rows) {
+      parts.insert(parts.end(), ranks, {first, count});
+      first += count;
+    }
+    return parts;
+  }
   // All groups have as many rows as this one, as in a warm-up.
   void assume_equal(std::int64_t own_rows) { std::ranges::fill(rows, own_rows); }
 };

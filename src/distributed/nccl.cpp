@@ -36,6 +36,8 @@ struct NcclCalls {
   int (*abort)(void* handle);
   int (*all_reduce)(const void*, void*, std::size_t count, int type, int op, void* handle,
                     void* stream);
+  int (*reduce_scatter)(const void*, void*, std::size_t count, int type, int op, void* handle,
+                        void* stream);
   int (*all_gather)(const void*, void*, std::size_t count, int type, void* handle, void* stream);
   int (*broadcast)(const void*, void*, std::size_t count, int type, int root, void* handle,
                    void* stream);
@@ -72,6 +74,7 @@ NcclCalls open_library() {
   find(library, "ncclCommInitRank", calls.init_rank);
   find(library, "ncclCommAbort", calls.abort);
   find(library, "ncclAllReduce", calls.all_reduce);
+  find(library, "ncclReduceScatter", calls.reduce_scatter);
   find(library, "ncclAllGather", calls.all_gather);
   find(library, "ncclBroadcast", calls.broadcast);
   find(library, "ncclGroupStart", calls.group_start);
@@ -91,6 +94,10 @@ int run_first_collectives(const NcclCalls& calls, void* handle, int size, Device
   const Buffer sum(sizeof(float), device), parts(size, device);
   const void* own = sum.data();
   int result = calls.all_reduce(own, sum.data(), 1, kFloat32, kSum, handle, stream.handle());
+  const Buffer scattered(size * 4, device);
+  if (result == 0)
+    result = calls.reduce_scatter(scattered.data(), sum.data(), 1, kFloat32, kSum, handle,
+                                  stream.handle());
   if (result == 0) result = calls.all_gather(own, parts.data(), 1, kUint8, handle, stream.handle());
   if (result == 0)
     result = calls.broadcast(own, sum.data(), sizeof(float), kUint8, 0, handle, stream.handle());
@@ -169,6 +176,22 @@ void NcclCommunicator::all_reduce(const Tensor& x) {
       calls_.all_reduce(x.data, x.data, static_cast<std::size_t>(x.numel()),
                         x.dtype == DType::kF32 ? kFloat32 : kBfloat16, kSum, handle_, stream()),
       "sum over the ranks");
+}
+
+void NcclCommunicator::reduce_scatter(const Tensor& x, std::span<const RowPart> parts) {
+  const RowPart& own = parts[static_cast<std::size_t>(rank())];
+  bool is_dealt = x.dtype == DType::kF32 && x.dim(0) == size() * own.count;
+  for (int other = 0; other < size(); ++other) {
+    const RowPart& part = parts[static_cast<std::size_t>(other)];
+    is_dealt = is_dealt && part.count == own.count && part.first == other * own.count;
+  }
+  if (is_host(x)) return host_.reduce_scatter(x, parts);
+  if (!is_dealt) return all_reduce(x);
+  if (x.numel() == 0) return;
+  const Tensor place = x.rows(own.first, own.count);
+  calls_.expect(calls_.reduce_scatter(x.data, place.data, static_cast<std::size_t>(place.numel()),
+                                      kFloat32, kSum, handle_, stream()),
+                "deal the sum over the ranks");
 }
 
 void NcclCommunicator::all_gather(const Tensor& x, const Tensor& out) {

@@ -37,6 +37,7 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return host_.size(); }
   // Float32 or bfloat16.
   void all_reduce(const Tensor& x) override;
+  void reduce_scatter(const Tensor& x, std::span<const RowPart> parts) override;
   void all_gather(const Tensor& x, const Tensor& out) override;
   void broadcast(const Tensor& x, int root) override;
   // Of the hosts' threads.

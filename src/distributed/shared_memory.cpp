@@ -98,6 +98,29 @@ void SharedMemoryCommunicator::all_reduce(const Tensor& x) {
   }
 }
 
+void SharedMemoryCommunicator::reduce_scatter(const Tensor& x, std::span<const RowPart> parts) {
+  expect_host(x, "reduce_scatter");
+  check(x.dtype == DType::kF32 && std::ssize(parts) == size(), "reduce_scatter of {} in {} parts",
+        x, parts.size());
+  const RowPart& rows = parts[static_cast<std::size_t>(rank_)];
+  const std::int64_t of_row = x.numel() / std::max<std::int64_t>(1, x.dim(0));
+  const std::int64_t begin = rows.first * of_row, end = begin + rows.count * of_row;
+  constexpr std::int64_t kPerSlot = SharedRegion::kSlotBytes / 4;
+  for (std::int64_t first = 0; first < x.numel(); first += kPerSlot) {
+    const std::int64_t count = std::min(kPerSlot, x.numel() - first);
+    const std::int64_t from = std::max(first, begin), to = std::min(first + count, end);
+    exchange(x.ptr<std::byte>() + first * 4, count * 4, [&](int rank, const std::byte* other) {
+      if (from >= to) return;
+      const float* const values = reinterpret_cast<const float*>(other) + (from - first);
+      float* const sum = x.ptr<float>() + from;
+      if (rank == 0)
+        std::copy_n(values, to - from, sum);
+      else
+        add_floats(sum, values, to - from);
+    });
+  }
+}
+
 void SharedMemoryCommunicator::all_gather(const Tensor& x, const Tensor& out) {
   expect_host(x, "all_gather");
   const bool has_gaps = !out.dense();

@@ -42,6 +42,7 @@ class SharedMemoryCommunicator final : public Communicator {
   int size() const override { return group_.size; }
   // Dense, float32 or bfloat16; bfloat16 is summed in float32 and rounded once.
   void all_reduce(const Tensor& x) override;
+  void reduce_scatter(const Tensor& x, std::span<const RowPart> parts) override;
   // Of any type. x is dense; `out` is, or it is [size, M, N] with gaps where x is [M, N].
   void all_gather(const Tensor& x, const Tensor& out) override;
   void broadcast(const Tensor& x, int root) override;

@@ -393,9 +393,11 @@ void FeedForward::forward(Context& ctx, const ops::NormedRows& x, ops::Residual&
   all.rank = dp->all_ranks->rank();
   const Tensor rows = ctx.arena->take(own.dtype, {dp->num_rows(), own.dim(1)});
   ops::gather_groups(all, dp->rows, own, rows);
+  const std::vector<RowPart> parts = dp->parts();
   ops::Residual sum{.hidden = {},
                     .branch = ctx.arena->take(DType::kF32, {dp->num_rows(), own.dim(1)}),
-                    .keeps_branch = true};
+                    .keeps_branch = true,
+                    .parts = parts};
   of_rows(all, rows, sum);
   ops::convert(ctx, sum.branch.rows(dp->first_row(), own.dim(0)), stream.branch);
   if (moe && moe->has_whole_shared) moe->add_shared(ctx, own, stream.branch);

@@ -13,7 +13,7 @@ namespace sluice::oracle {
 namespace {
 
 struct Ranks {
-  Ranks(const Context& gpu, int size, std::int64_t slot_floats)
+  Ranks(const Context& gpu, int size, std::int64_t slot_floats)  // of sums and of gatherings
       : stop(Buffer::staging(sizeof(int), gpu.device)) {
     const cuda::PeerLayout layout{
         .num_peers = size, .sum_vectors = slot_floats / 4, .gather_vectors = slot_floats / 4};
@@ -88,6 +88,98 @@ std::string sum_rounds(Ranks& ranks, std::int64_t count, int rounds, unsigned se
     for (std::size_t i = 0; i < got.size(); ++i)
       if (got[i] != right[i])
         return fmt::format("element {} of rank {} is {}, not {}", i, rank, got[i], right[i]);
+  }
+  return "";
+}
+
+// Rounds of sums of which rank r gets parts[r], mixed with whole sums of other lengths.
+std::string part_rounds(Ranks& ranks, const std::vector<RowPart>& parts, int rounds, unsigned seed,
+                        DType wire) {
+  const std::size_t size = ranks.sums.size();
+  std::int64_t count = 0;
+  for (const RowPart& part : parts) count = std::max(count, part.first + part.count);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> values(-1, 1);
+  std::vector<std::vector<float>> given(size, std::vector<float>(static_cast<std::size_t>(count)));
+  std::vector<float> wanted(static_cast<std::size_t>(count));
+  for (auto& part : given)
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      part[i] = random() % 5 == 0 ? 0.0f : values(random);
+      wanted[i] += rounded(part[i], wire);
+    }
+  std::vector<Buffer> places, others;
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    places.emplace_back(count * 4, ranks.vectors[rank].device());
+    others.emplace_back(4096 * 4, ranks.vectors[rank].device());
+  }
+  std::vector<std::vector<float>> got(size, wanted);
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t rank = 0; rank < size; ++rank)
+      copy(ranks.streams[rank], Tensor::dense(given[rank].data(), DType::kF32, {count}),
+           places[rank].tensor(DType::kF32, {count}));
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      const Stream& stream = ranks.streams[rank];
+      cuda::sum_parts_over_peers(ranks.sums[rank], places[rank].tensor(DType::kF32, {count}), parts,
+                                 wire, stream);
+      if (round % 3 == 0)
+        cuda::sum_over_peers(ranks.sums[rank],
+                             others[rank].tensor(DType::kF32, {round % 2 == 0 ? 4096 : 64}), {},
+                             wire, stream);
+    }
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      const Stream& stream = ranks.streams[rank];
+      copy(stream, places[rank].tensor(DType::kF32, {count}),
+           Tensor::dense(got[rank].data(), DType::kF32, {count}));
+      stream.synchronize();
+    }
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      const RowPart& part = parts[rank];
+      for (std::int64_t at = part.first; at < part.first + part.count; ++at) {
+        const auto i = static_cast<std::size_t>(at);
+        if (got[rank][i] != wanted[i])
+          return fmt::format("round {}, element {} of rank {} is {}, not {}", round, i, rank,
+                             got[rank][i], wanted[i]);
+      }
+    }
+  }
+  return "";
+}
+
+// Rounds of gatherings of rows that come to lie side by side, longer than a slot too.
+std::string row_rounds(Ranks& ranks, std::int64_t rows, std::int64_t columns, int rounds,
+                       unsigned seed) {
+  const auto size = static_cast<std::int64_t>(ranks.sums.size());
+  std::mt19937 random(seed);
+  std::vector<std::uint32_t> wanted(static_cast<std::size_t>(size * rows * columns));
+  std::ranges::generate(wanted, [&] { return random() % 3 == 0 ? 0 : random(); });
+  std::vector<Buffer> sources, results;
+  for (std::int64_t rank = 0; rank < size; ++rank) {
+    std::vector<std::uint32_t> own;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto from = wanted.begin() + (row * size + rank) * columns;
+      own.insert(own.end(), from, from + columns);
+    }
+    const Device device = ranks.vectors.front().device();
+    sources.emplace_back(rows * columns * 4, device);
+    results.emplace_back(size * rows * columns * 4, device);
+    const Stream& stream = ranks.streams[static_cast<std::size_t>(rank)];
+    copy(stream, Tensor::dense(own.data(), DType::kI32, {rows, columns}),
+         sources.back().tensor(DType::kI32, {rows, columns}));
+    stream.synchronize();
+  }
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t rank = 0; rank < ranks.sums.size(); ++rank) {
+      Tensor out = results[rank].tensor(DType::kI32, {size, rows, columns});
+      out.stride = {columns, size * columns, 1};
+      cuda::gather_over_peers(ranks.sums[rank], sources[rank].tensor(DType::kI32, {rows, columns}),
+                              out, ranks.streams[rank]);
+    }
+  for (std::size_t rank = 0; rank < ranks.sums.size(); ++rank) {
+    std::vector<std::uint32_t> got(wanted.size());
+    copy(ranks.streams[rank], results[rank].tensor(DType::kI32, {size * rows * columns}),
+         Tensor::dense(got.data(), DType::kI32, {size * rows * columns}));
+    ranks.streams[rank].synchronize();
+    if (got != wanted) return fmt::format("rank {} gathered other rows", rank);
   }
   return "";
 }
@@ -187,6 +279,29 @@ void check_ranks(Bench& bench) {
                        sum_rounds(ranks, count, 24, ++seed, wire, adds));
       bench.expect("peer_gather", fmt::format("{} ranks, {} floats", size, count),
                    gather_rounds(ranks, count, 24, ++seed));
+    }
+    // Equal parts, parts of different lengths with ranks that share one, and some over a slot.
+    for (const std::int64_t longest : {std::int64_t{8}, std::int64_t{2056}, 2 * kSlot + 8}) {
+      if (size > 2 && longest > kSlot) continue;
+      for (const bool equal : {true, false}) {
+        std::vector<RowPart> parts;
+        for (int rank = 0; rank < size; ++rank)
+          parts.push_back(equal ? RowPart{rank * longest, longest}
+                          : rank % 2 == 0
+                              ? RowPart{0, longest}
+                              : RowPart{longest, std::max<std::int64_t>(64, longest / 64 * 8)});
+        for (const DType wire : {DType::kF32, DType::kBF16})
+          bench.expect("peer_parts",
+                       fmt::format("{} ranks, {} floats{} as {}", size, longest,
+                                   equal ? "" : " and fewer", dtype_name(wire)),
+                       part_rounds(ranks, parts, 9, ++seed, wire));
+      }
+    }
+    for (const auto& [rows, columns] :
+         {std::pair<int, int>{1, 4}, {3, 20}, {64, 1000}, {9, 40'000}}) {
+      if (size > 2 && rows * columns * size > kFloatsOfAllRanks) continue;
+      bench.expect("peer_gather", fmt::format("{} ranks, {} rows of {}", size, rows, columns),
+                   row_rounds(ranks, rows, columns, 24, ++seed));
     }
   }
   bench.expect("peer_link", "20 pieces",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "base/build.h"
 #include "tensor/device.h"
@@ -15,15 +16,15 @@ constexpr std::int64_t kVectorBytes = 16;
 // ranks send more, so their longer sums are NCCL's.
 constexpr std::int64_t kSlotOfTwo = std::int64_t{32} << 20, kSlotOfFour = 1 << 20,
                        kSlotOfMore = 512 << 10;
-constexpr std::int64_t kGatherSlot = 1 << 20;
+// A gathering sends what it must at any length.
+constexpr std::int64_t kGatherSlotOfTwo = 8 << 20, kGatherSlot = 2 << 20;
 
 std::int64_t slot_bytes(int size) {
   return size == 2 ? kSlotOfTwo : size <= 4 ? kSlotOfFour : kSlotOfMore;
 }
 
 bool is_aligned(const Tensor& x) {
-  return x.dense() && x.device.kind == DeviceKind::kCuda && x.bytes() > 0 &&
-         x.bytes() % kVectorBytes == 0 &&
+  return x.device.kind == DeviceKind::kCuda && x.bytes() > 0 && x.bytes() % kVectorBytes == 0 &&
          reinterpret_cast<std::uintptr_t>(x.data) % kVectorBytes == 0;
 }
 
@@ -44,7 +45,7 @@ PeerCommunicator::PeerCommunicator(SharedMemoryCommunicator& host, NcclCommunica
   }
   sum_.layout = {.num_peers = size(),
                  .sum_vectors = slot_bytes(size()) / kVectorBytes,
-                 .gather_vectors = kGatherSlot / kVectorBytes};
+                 .gather_vectors = (size() == 2 ? kGatherSlotOfTwo : kGatherSlot) / kVectorBytes};
   sum_.rank = rank();
   sum_.sm = device_info(device).sm;
   memory_.emplace(host, sum_.layout.bytes(), device);
@@ -60,7 +61,8 @@ void PeerCommunicator::bind(const Stream& stream) {
 }
 
 bool PeerCommunicator::sums(const Tensor& x) const {
-  return refusal_.empty() && x.dtype == DType::kF32 && is_aligned(x) && x.numel() % 8 == 0 &&
+  return refusal_.empty() && x.dtype == DType::kF32 && x.dense() && is_aligned(x) &&
+         x.numel() % 8 == 0 &&
          (size() == 2 || options_.any_length ||
           x.numel() * dtype_size(options_.wire) <= slot_bytes(size()));
 }
@@ -81,15 +83,36 @@ void PeerCommunicator::all_reduce(const Tensor& x) {
   sum(x, {});
 }
 
+void PeerCommunicator::reduce_scatter(const Tensor& x, std::span<const RowPart> parts) {
+  const std::int64_t of_row = x.dim(0) == 0 ? 0 : x.numel() / x.dim(0);
+  std::int64_t shortest = x.numel();
+  std::vector<RowPart> elements;
+  for (const RowPart& part : parts) {
+    elements.push_back({part.first * of_row, part.count * of_row});
+    shortest = std::min(shortest, elements.back().count);
+  }
+  const std::int64_t pieces = x.numel() * dtype_size(options_.wire) / slot_bytes(size()) + 1;
+  if (!refusal_.empty() || x.dtype != DType::kF32 || !x.dense() || !is_aligned(x) ||
+      of_row % 8 != 0 || shortest < 8 * pieces)
+    return all_reduce(x);
+  check(stream_ != nullptr, "a sum of GPUs without a stream");
+  if constexpr (kHasCuda) cuda::sum_parts_over_peers(sum_, x, elements, options_.wire, *stream_);
+}
+
 bool PeerCommunicator::add_sum(const Tensor& x, const Tensor& to) {
-  if (!sums(x) || !is_aligned(to)) return false;
+  if (!sums(x) || !to.dense() || !is_aligned(to)) return false;
   check(to.dtype == DType::kF32 && to.numel() == x.numel(), "the sum of {} is added to {}", x, to);
   sum(x, to);
   return true;
 }
 
 void PeerCommunicator::all_gather(const Tensor& x, const Tensor& out) {
-  if (!refusal_.empty() || !is_aligned(x) || !is_aligned(out) || x.bytes() > kGatherSlot)
+  const bool has_gaps = !out.dense();
+  const auto is_whole = [&](std::int64_t elements) {
+    return elements * dtype_size(x.dtype) % kVectorBytes == 0;
+  };
+  if (!refusal_.empty() || !x.dense() || !is_aligned(x) || !is_aligned(out) ||
+      (has_gaps && (!is_whole(x.dim(1)) || !is_whole(out.stride[1]) || !is_whole(out.stride[0]))))
     return nccl_.all_gather(x, out);
   check(x.dtype == out.dtype && out.numel() == x.numel() * size(), "all_gather of {} into {}", x,
         out);

@@ -1,8 +1,10 @@
-// Collectives of GPUs of one host that reach each other's memory: sums and short gatherings by
-// kernels of our own (kernels/cuda/ranks/peer_sum.h), all else by NCCL.
+// Collectives of GPUs of one host that reach each other's memory: sums and gatherings by kernels of
+// our own (kernels/cuda/ranks/peer_sum.h), all else by NCCL.
 //
 //   PeerCommunicator communicator(host, nccl, device, {.wire = DType::kBF16});
 //   communicator.all_reduce(x);   // in the order of the stream, also recorded
+//
+// A sum of which each rank needs some rows sends it these rows alone, at any length.
 //
 // Sums of float32 are taken in rank order, of numbers that were rounded to the type in which they
 // travel. Among more than two ranks long sums are NCCL's, in float32, unless `any_length` is set:
@@ -37,6 +39,7 @@ class PeerCommunicator final : public Communicator, public ResidualSum {
   int rank() const override { return nccl_.rank(); }
   int size() const override { return nccl_.size(); }
   void all_reduce(const Tensor& x) override;
+  void reduce_scatter(const Tensor& x, std::span<const RowPart> parts) override;
   bool add_sum(const Tensor& x, const Tensor& to) override;
   void all_gather(const Tensor& x, const Tensor& out) override;
   void broadcast(const Tensor& x, int root) override { nccl_.broadcast(x, root); }

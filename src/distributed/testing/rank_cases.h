@@ -40,6 +40,16 @@ inline int run_collectives(Communicator& communicator, int num_barriers = 1000) 
       for (int other = 1; other < size; ++other) sum += value_of(other, i);
       mistakes += x[static_cast<std::size_t>(i)] != sum;
     }
+    // Two parts where they divide, each of which several ranks may need; one row has one element.
+    const std::int64_t half = count / 2;
+    std::vector<RowPart> parts;
+    for (int other = 0; other < size; ++other)
+      parts.push_back(other % 2 == 0 ? RowPart{0, half} : RowPart{half, count - half});
+    std::vector<float> dealt = values_of(rank, count);
+    communicator.reduce_scatter(tensor_of(dealt), parts);
+    const RowPart& own = parts[static_cast<std::size_t>(rank)];
+    for (std::int64_t i = own.first; i < own.first + own.count; ++i)
+      mistakes += dealt[static_cast<std::size_t>(i)] != x[static_cast<std::size_t>(i)];
     std::vector<float> part = values_of(rank, count), all(part.size() * size);
     communicator.all_gather(tensor_of(part), tensor_of(all));
     for (int other = 0; other < size; ++other)

@@ -1,5 +1,7 @@
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/ranks/peer_flags.cuh"
@@ -103,10 +105,16 @@ __device__ bool is_last_to_come(std::uint32_t* ctas) {
   return true;
 }
 
-// `each`: vectors of one CTA, of `count` in all.
-template <class Wire>
+// The part of each rank, in vectors.
+struct PeerParts {
+  std::int64_t first[kMaxPeers], count[kMaxPeers];
+};
+
+// `each`: vectors of one CTA, of `count` in all, or in the longest part.
+template <class Wire, bool kParts>
 __global__ void __launch_bounds__(kThreads, 2)
-    sum_peers(PeerSum sum, float* x, float* to, std::int64_t count, std::int64_t each) {
+    sum_peers(PeerSum sum, PeerParts parts, float* x, float* to, std::int64_t count,
+              std::int64_t each) {
   begin_dependent();
   using Vector = Numbers<Wire>;
   const PeerLayout layout = sum.layout;
@@ -114,20 +122,28 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Slots own(sum, rank);
   const std::uint32_t turn = *static_cast<volatile std::uint32_t*>(&own.words->sum_set);
   const std::int64_t slot = layout.sum_vectors, set = (num_peers - 1) * slot, at = turn * set,
-                     first = blockIdx.x * each, last = min(count, first + each);
+                     first = blockIdx.x * each, last = min(count, first + each),
+                     own_count = kParts ? parts.count[rank] : count;
+  if (kParts) to = x + parts.first[rank] * Vector::kCount;
 
   const auto send = [&](std::int64_t i) {
-    float mine[Vector::kCount];
-    load(x + i * Vector::kCount, mine);
-    const float4 vector = Vector::pack(mine);
+    float4 vector;
+    const auto pack = [&](std::int64_t of) {
+      float mine[Vector::kCount];
+      load(x + of * Vector::kCount, mine);
+      vector = Vector::pack(mine);
+    };
+    if (!kParts) pack(i);
     for (int step = 1; step < num_peers; ++step) {
       const int peer = (rank + step) % num_peers;
+      if (kParts && i >= parts.count[peer]) continue;
+      if (kParts) pack(parts.first[peer] + i);
       write_slot(Slots(sum, peer).sums + at + layout.slot_of(rank, peer) * slot + i, vector);
     }
   };
   const auto receive = [&](std::int64_t i) {
     float mine[Vector::kCount], total[Vector::kCount], other[Vector::kCount];
-    load(x + i * Vector::kCount, mine);
+    load((kParts ? to : x) + i * Vector::kCount, mine);
     Vector::unpack(Vector::pack(mine), mine);  // rounded as the others see it
     for (int peer = 0; peer < num_peers; ++peer) {
       if (peer != rank)
@@ -139,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         total[j] = peer == 0 ? part : total[j] + part;
       }
     }
-    if (to != nullptr) {
+    if (!kParts && to != nullptr) {
       load(to + i * Vector::kCount, other);
 #pragma unroll
       for (int j = 0; j < Vector::kCount; ++j) total[j] += other[j];
@@ -159,16 +175,28 @@ __global__ void __launch_bounds__(kThreads, 2)
       before[other * slot + i] = {};
   for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads, next += kThreads) {
     if (next < last) send(next);
-    receive(i);
+    if (i < own_count) receive(i);
   }
   if (is_last_to_come(&own.words->summing_ctas)) {
     own.words->sum_set = (turn + 1) % kSumSets;
-    own.words->last_vectors = static_cast<std::uint32_t>(count);
+    own.words->last_vectors = static_cast<std::uint32_t>(own_count);
   }
 }
 
+// Where gathered vectors go: from `first` on, in rows of which those of all ranks lie side by side.
+struct GatherPlace {
+  std::int64_t first, row_vectors, row_stride, rank_stride;
+
+  __device__ std::int64_t of(int rank, std::int64_t i) const {
+    const auto at = static_cast<std::uint32_t>(first + i),
+               row = at / static_cast<std::uint32_t>(row_vectors);
+    return row * row_stride + rank * rank_stride + (at - row * row_vectors);
+  }
+};
+
 __global__ void __launch_bounds__(kThreads, 2)
-    gather_peers(PeerSum sum, const float4* x, float4* out, std::int64_t count, std::int64_t each) {
+    gather_peers(PeerSum sum, GatherPlace place, const float4* x, float4* out, std::int64_t count,
+                 std::int64_t each) {
   begin_dependent();
   const PeerLayout layout = sum.layout;
   const int num_peers = layout.num_peers, rank = sum.rank;
@@ -180,6 +208,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int step = 1; step < num_peers; ++step) {
     const int peer = (rank + step) % num_peers;
     float4* const to = Slots(sum, peer).gatherings + at + layout.slot_of(rank, peer) * slot;
+#pragma unroll 4
     for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads) to[i] = x[i];
   }
   __syncthreads();
@@ -192,16 +221,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   for (std::int64_t i = first + threadIdx.x; i < last; i += kThreads)
     for (int other = 0; other < num_peers; ++other)
-      out[other * count + i] =
+      out[place.of(other, i)] =
           other == rank ? x[i]
                         : read_slot(own.gatherings + at + layout.slot_of(other, rank) * slot + i);
   if (is_last_to_come(&own.words->gathering_ctas)) own.words->num_gathered = number;
 }
 
 // Launches a kernel above for `vectors` of each rank.
-template <class Kernel, class... Pointers>
-void launch(Kernel kernel, const PeerSum& sum, std::int64_t vectors, int max_blocks,
-            const Stream& stream, Pointers... pointers) {
+template <class Kernel, class Places, class... Pointers>
+void launch(Kernel kernel, const PeerSum& sum, const Places& places, std::int64_t vectors,
+            int max_blocks, const Stream& stream, Pointers... pointers) {
   const std::int64_t blocks = peer_sum_blocks(vectors, max_blocks);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
@@ -212,23 +241,64 @@ void launch(Kernel kernel, const PeerSum& sum, std::int64_t vectors, int max_blo
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
   config.numAttrs = sum.sm >= 90 ? 1 : 0;  // see kernels/cuda/common/launch.cuh
-  cudaLaunchKernelEx(&config, kernel, sum, pointers..., vectors, (vectors + blocks - 1) / blocks);
+  cudaLaunchKernelEx(&config, kernel, sum, places, pointers..., vectors,
+                     (vectors + blocks - 1) / blocks);
 }
 
 }  // namespace
 
 void sum_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& to, DType wire,
                     const Stream& stream) {
-  launch(wire == DType::kBF16 ? sum_peers<Bf16> : sum_peers<float>, sum,
+  launch(wire == DType::kBF16 ? sum_peers<Bf16, false> : sum_peers<float, false>, sum, PeerParts{},
          x.numel() / numbers_of_vector(wire), kSumBlocks, stream, static_cast<float*>(x.data),
          static_cast<float*>(to.data));
   check_launch("sum over peers");
 }
 
+namespace {
+
+std::int64_t longest_part(std::span<const RowPart> parts) {
+  std::int64_t longest = 0;
+  for (const RowPart& part : parts) longest = std::max(longest, part.count);
+  return longest;
+}
+
+}  // namespace
+
+void sum_parts_over_peers(const PeerSum& sum, const Tensor& x, std::span<const RowPart> parts,
+                          DType wire, const Stream& stream) {
+  const std::int64_t numbers = numbers_of_vector(wire), slot = sum.layout.sum_vectors;
+  const std::int64_t num_pieces = (longest_part(parts) / numbers + slot - 1) / slot;
+  for (std::int64_t piece = 0; piece < num_pieces; ++piece) {
+    PeerParts pieces{};
+    std::int64_t longest = 0;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const std::int64_t count = parts[rank].count / numbers, from = count * piece / num_pieces;
+      pieces.first[rank] = parts[rank].first / numbers + from;
+      pieces.count[rank] = count * (piece + 1) / num_pieces - from;
+      longest = std::max(longest, pieces.count[rank]);
+    }
+    launch(wire == DType::kBF16 ? sum_peers<Bf16, true> : sum_peers<float, true>, sum, pieces,
+           longest, kSumBlocks, stream, static_cast<float*>(x.data), static_cast<float*>(nullptr));
+  }
+  check_launch("sum of parts over peers");
+}
+
 void gather_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& out,
                        const Stream& stream) {
-  launch(gather_peers, sum, x.bytes() / 16, kGatherBlocks, stream,
-         static_cast<const float4*>(x.data), static_cast<float4*>(out.data));
+  const std::int64_t vectors = x.bytes() / 16, slot = sum.layout.gather_vectors;
+  const auto vectors_of = [&](std::int64_t elements) {
+    return elements * dtype_size(x.dtype) / 16;
+  };
+  GatherPlace place{.first = 0, .row_vectors = vectors, .row_stride = 0, .rank_stride = vectors};
+  if (!out.dense())
+    place = {.first = 0,
+             .row_vectors = vectors_of(x.dim(1)),
+             .row_stride = vectors_of(out.stride[1]),
+             .rank_stride = vectors_of(out.stride[0])};
+  for (; place.first < vectors; place.first += slot)
+    launch(gather_peers, sum, place, std::min(slot, vectors - place.first), kGatherBlocks, stream,
+           static_cast<const float4*>(x.data) + place.first, static_cast<float4*>(out.data));
   check_launch("gather over peers");
 }
 

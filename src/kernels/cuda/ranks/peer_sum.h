@@ -6,6 +6,8 @@
 // word of 0 has not come yet, and a value of +0 is sent as -0. Three sets of slots take turns. A
 // sum clears the set of the one before, which all ranks have left when they fill it again.
 //
+// A sum of which each rank needs a part sends each rank its part alone.
+//
 // A gathering keeps what it received. Its data may be any bytes, so each CTA raises a flag behind
 // them. Two sets of slots take turns. A rank that fills a set for the second time has seen the
 // flags between, which the others raise only when they have read the first.
@@ -14,14 +16,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/communicator.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace sluice::cuda {
 
 inline constexpr int kMaxPeers = 8;
-inline constexpr int kGatherBlocks = 64;  // CTAs of a gathering at most
-inline constexpr int kSumBlocks = 128;    // CTAs of a sum at most
+inline constexpr int kGatherBlocks = 128;  // CTAs of a gathering at most
+inline constexpr int kSumBlocks = 264;     // CTAs of a sum at most
 inline constexpr int kSumSets = 3;
 inline constexpr int kGatherSets = 2;
 
@@ -75,8 +78,14 @@ inline std::int64_t numbers_of_vector(DType wire) {
 // launch failed.
 void sum_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& to, DType wire,
                     const Stream& stream);
-// out := the x of every rank, in rank order. x, out: dense, on the GPU, 16-byte aligned; x has a
-// multiple of 16 bytes, at most those of a slot. Error{kFatal}: the launch failed.
+// The same of a part for each rank: parts[r] of x, in elements, is replaced on rank r, and the rest
+// of x is of no use then. Parts have multiples of 8 elements. They may be longer than a slot: each
+// is cut into as many pieces as the longest needs, and no piece may be empty.
+void sum_parts_over_peers(const PeerSum& sum, const Tensor& x, std::span<const RowPart> parts,
+                          DType wire, const Stream& stream);
+// out := the x of every rank, in rank order. On the GPU, 16-byte aligned; x is dense, and `out` is,
+// or it is [ranks, M, N] with gaps where x is [M, N]. A row with gaps, else x, has a multiple of 16
+// bytes; x may be longer than a slot. Error{kFatal}: the launch failed.
 void gather_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& out,
                        const Stream& stream);
 

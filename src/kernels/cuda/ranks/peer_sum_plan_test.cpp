@@ -11,7 +11,7 @@ TEST(PeerSumPlan, BlocksGrowWithTheVectorUpToTheMost) {
   EXPECT_EQ(peer_sum_blocks(1, kSumBlocks), 1);
   EXPECT_EQ(peer_sum_blocks(512, kSumBlocks), 1);
   EXPECT_EQ(peer_sum_blocks(513, kSumBlocks), 2);
-  EXPECT_EQ(peer_sum_blocks(64 * 512, kGatherBlocks), kGatherBlocks);
+  EXPECT_EQ(peer_sum_blocks(kGatherBlocks * 512, kGatherBlocks), kGatherBlocks);
   EXPECT_EQ(peer_sum_blocks(std::int64_t{1} << 40, kSumBlocks), kSumBlocks);
 }
 
