@@ -27,6 +27,7 @@ SERVERS = {
     "adaptive trees": ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "4"),
 }
 REPEAT = "Say it again: one two three four five, one two three four five, one two three"
+TEXTS = (REPEAT, "What is the capital of France?")
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
           "required": ["name", "age"], "additionalProperties": False}
 CHATS = {
@@ -54,15 +55,32 @@ def drafting(request, tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="module")
+def answers(drafting):
+    """What the server answers to each of CHATS about each of TEXTS, several at once."""
+    return all_answers(drafting)
+
+
+@pytest.fixture(scope="module")
+def plain_answers(tiny):
+    return all_answers(tiny)
+
+
+def all_answers(server):
+    asks = [(name, text) for name in CHATS for text in TEXTS]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        found = pool.map(lambda ask: server.post("/v1/chat/completions", chat(CHATS[ask[0]], ask[1])).json(), asks)
+        return dict(zip(asks, found))
+
+
 def chat(fields, text=REPEAT):
     return {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 60, **fields}
 
 
 @pytest.mark.parametrize("name", CHATS)
-def test_answers_are_those_of_plain_decoding(drafting, tiny, name):
-    for text in (REPEAT, "What is the capital of France?"):
-        found = drafting.post("/v1/chat/completions", chat(CHATS[name], text)).json()
-        wanted = tiny.post("/v1/chat/completions", chat(CHATS[name], text)).json()
+def test_answers_are_those_of_plain_decoding(drafting, answers, plain_answers, name):
+    for text in TEXTS:
+        found, wanted = answers[name, text], plain_answers[name, text]
         assert found["choices"] == wanted["choices"]
         details = found["usage"]["completion_tokens_details"]
         assert details["accepted_prediction_tokens"] >= 0 and details["rejected_prediction_tokens"] >= 0
