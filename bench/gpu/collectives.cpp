@@ -4,8 +4,9 @@
 //
 //   gpu_collectives [RANKS]     two by default; rank r has GPU r
 //
-// Bytes are those of bfloat16 numbers, which is what travels. "nccl bf16" has such numbers in
-// memory, as vLLM and SGLang have; the others have float32.
+// Bytes of a sum are those of bfloat16 numbers, which is what travels between our kernels; x is
+// float32. "nccl_us" sums float32, and "nccl_bf16_us" bfloat16, as vLLM and SGLang ask it to. Rows
+// that are gathered are float32, as in the engine: routers read them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -110,8 +111,8 @@ class Collectives {
 
   void exchange(std::int64_t tokens, std::int64_t hidden) {
     const std::int64_t size = host_.size();
-    const Tensor own = take(DType::kBF16, {tokens, hidden}),
-                 all = take(DType::kBF16, {size * tokens, hidden}),
+    const Tensor own = take(DType::kF32, {tokens, hidden}),
+                 all = take(DType::kF32, {size * tokens, hidden}),
                  sums = take(DType::kF32, {size * tokens, hidden});
     std::vector<RowPart> parts;
     for (std::int64_t rank = 0; rank < size; ++rank) parts.push_back({rank * tokens, tokens});
@@ -158,7 +159,10 @@ int main(int argc, char** argv) {
       Message message;
       return socket.receive(message) ? run_rank(static_cast<int>(message.kind)) : 0;
     }
-    run(argc > 1 ? std::atoi(argv[1]) : 2);
+    const int size = argc > 1 ? std::atoi(argv[1]) : 2;
+    require(size >= 2 && size <= cuda::kMaxPeers, "2 to {} ranks, not {}", cuda::kMaxPeers,
+            argc > 1 ? argv[1] : "");
+    run(size);
     return 0;
   } catch (const Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());

@@ -91,13 +91,12 @@ const NcclCalls& nccl() {
 // NCCL takes memory of the GPU at its first collectives, before which no memory plan may be made.
 int run_first_collectives(const NcclCalls& calls, void* handle, int size, Device device) {
   const Stream stream(device);
-  const Buffer sum(sizeof(float), device), parts(size, device);
+  const Buffer sum(sizeof(float), device), parts(size, device), all(size * 4, device);
   const void* own = sum.data();
   int result = calls.all_reduce(own, sum.data(), 1, kFloat32, kSum, handle, stream.handle());
-  const Buffer scattered(size * 4, device);
   if (result == 0)
-    result = calls.reduce_scatter(scattered.data(), sum.data(), 1, kFloat32, kSum, handle,
-                                  stream.handle());
+    result =
+        calls.reduce_scatter(all.data(), sum.data(), 1, kFloat32, kSum, handle, stream.handle());
   if (result == 0) result = calls.all_gather(own, parts.data(), 1, kUint8, handle, stream.handle());
   if (result == 0)
     result = calls.broadcast(own, sum.data(), sizeof(float), kUint8, 0, handle, stream.handle());
@@ -179,13 +178,15 @@ void NcclCommunicator::all_reduce(const Tensor& x) {
 }
 
 void NcclCommunicator::reduce_scatter(const Tensor& x, std::span<const RowPart> parts) {
+  if (is_host(x)) return host_.reduce_scatter(x, parts);
+  check(std::ssize(parts) == size() && x.dense(), "reduce_scatter of {} in {} parts", x,
+        parts.size());
   const RowPart& own = parts[static_cast<std::size_t>(rank())];
   bool is_dealt = x.dtype == DType::kF32 && x.dim(0) == size() * own.count;
   for (int other = 0; other < size(); ++other) {
     const RowPart& part = parts[static_cast<std::size_t>(other)];
     is_dealt = is_dealt && part.count == own.count && part.first == other * own.count;
   }
-  if (is_host(x)) return host_.reduce_scatter(x, parts);
   if (!is_dealt) return all_reduce(x);
   if (x.numel() == 0) return;
   const Tensor place = x.rows(own.first, own.count);

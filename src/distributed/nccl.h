@@ -13,8 +13,8 @@
 // worthless, and the next step finds the failure.
 //
 // Sums are NCCL's: of two ranks they have the same bits in any order; of more ranks bits may depend
-// on the size of the tensor. One thread. Error{kFatal}: NCCL failed; Error{kNoDevice}: there is no
-// NCCL.
+// on the size of the tensor, and on who needs which part. One thread. Error{kFatal}: NCCL failed;
+// Error{kNoDevice}: there is no NCCL.
 #pragma once
 
 #include <atomic>

@@ -103,7 +103,7 @@ class RankCommunicators {
     void bind(const Stream& stream);
 
     NcclCommunicator nccl;
-    std::optional<PeerCommunicator> peers;  // with kernels for short sums
+    std::optional<PeerCommunicator> peers;  // with kernels for sums and gatherings
   };
   void connect_gpus(const Machine& machine, const ServingPlan& plan);
   void link_stages(SharedRegion& region, const Machine& machine, const ServingPlan& plan,

@@ -16,7 +16,7 @@ struct Residual {
   bool pending = false;  // the branch is still to be added to `hidden`
   // The caller changes a branch before it is added, so no GEMM adds it.
   bool keeps_branch = false;
-  // Not empty: a sum over the ranks needs these rows of each rank alone, and keeps_branch is set.
+  // Not empty, with keeps_branch: a sum over the ranks may leave out the rows beyond parts[rank].
   std::span<const RowPart> parts = {};
 };
 // Adds a branch that is pending.

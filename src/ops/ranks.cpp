@@ -14,7 +14,10 @@ namespace sluice::ops {
 void add_over_ranks(Context& ctx, Residual& sum) {
   sum.pending = true;
   if (!runs(ctx)) return;
-  if (!sum.parts.empty()) return ctx.communicator->reduce_scatter(sum.branch, sum.parts);
+  if (!sum.parts.empty()) {
+    check(sum.keeps_branch, "a sum in parts whose branch is added at once");
+    return ctx.communicator->reduce_scatter(sum.branch, sum.parts);
+  }
   auto* const adder = sum.keeps_branch ? nullptr : dynamic_cast<ResidualSum*>(ctx.communicator);
   if (adder != nullptr && adder->add_sum(sum.branch, sum.hidden))
     sum.pending = false;
@@ -47,10 +50,9 @@ void gather_groups(Context& ctx, std::span<const std::int64_t> rows, const Tenso
   expect(ctx, "gather_groups out", out,
          {std::accumulate(rows.begin(), rows.end(), std::int64_t{0}), x.dim(1)}, {x.dtype});
   check(x.dense() && out.dense(), "gather_groups: {} or {} has gaps", x, out);
-  if (ranks == 1 && own == most && out.dim(0) == size * most) {
-    if (runs(ctx)) ctx.communicator->all_gather(x, out);
-    return;
-  }
+  // A plan of memory counts what steps of other groups' rows take.
+  if (ranks == 1 && out.dim(0) == size * most && runs(ctx))
+    return ctx.communicator->all_gather(x, out);
   // All ranks post as many rows as the largest group has.
   Arena::Scope scope(*ctx.arena);
   const Tensor post = own == most ? x : ctx.arena->take(x.dtype, {most, x.dim(1)});

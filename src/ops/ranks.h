@@ -11,7 +11,8 @@
 namespace sluice::ops {
 
 // Sums sum.branch over the ranks, and adds it to the stream where their communicator does both at
-// once and nothing keeps the branch; else it is pending.
+// once and nothing keeps the branch; else it is pending. With sum.parts a rank may get its part
+// only.
 void add_over_ranks(Context& ctx, Residual& sum);
 
 // out := the columns of all ranks side by side, in rank order.

@@ -20,8 +20,8 @@ class Communicator {
   virtual int size() const = 0;
   // x := sum over the ranks of x, in rank order, so that all ranks hold the same bits.
   virtual void all_reduce(const Tensor& x) = 0;
-  // The rows parts[rank()] of x := those of all_reduce(x), float32. The other rows are of no use
-  // then. Ranks may have the same part.
+  // The rows parts[rank()] of x := those of the sum over the ranks, float32; the others are of no
+  // use then. `parts` is the same on all ranks: parts that are equal, or have no row in common.
   virtual void reduce_scatter(const Tensor& x, [[maybe_unused]] std::span<const RowPart> parts) {
     all_reduce(x);
   }

@@ -92,124 +92,110 @@ std::string sum_rounds(Ranks& ranks, std::int64_t count, int rounds, unsigned se
   return "";
 }
 
-// Rounds of sums of which rank r gets parts[r], mixed with whole sums of other lengths.
+// A buffer for each round and rank.
+std::vector<std::vector<Buffer>> places(const Ranks& ranks, int rounds, std::int64_t bytes) {
+  std::vector<std::vector<Buffer>> made(static_cast<std::size_t>(rounds));
+  for (auto& round : made)
+    for (const Buffer& own : ranks.vectors) round.emplace_back(bytes, own.device());
+  return made;
+}
+
+// Rounds of sums of which rank r gets parts[r], without a wait between them, each of numbers of its
+// own. Behind every third one is a whole sum of another length.
 std::string part_rounds(Ranks& ranks, const std::vector<RowPart>& parts, int rounds, unsigned seed,
                         DType wire) {
   const std::size_t size = ranks.sums.size();
   std::int64_t count = 0;
   for (const RowPart& part : parts) count = std::max(count, part.first + part.count);
+  const auto whole = [&](int round) { return std::min(count, round % 2 == 0 ? 2048L : 64L); };
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> values(-1, 1);
-  std::vector<std::vector<float>> given(size, std::vector<float>(static_cast<std::size_t>(count)));
-  std::vector<float> wanted(static_cast<std::size_t>(count));
-  for (auto& part : given)
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      part[i] = random() % 5 == 0 ? 0.0f : values(random);
-      wanted[i] += rounded(part[i], wire);
-    }
-  std::vector<Buffer> places, others;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    places.emplace_back(count * 4, ranks.vectors[rank].device());
-    others.emplace_back(4096 * 4, ranks.vectors[rank].device());
-  }
-  std::vector<std::vector<float>> got(size, wanted);
+  const auto dealt = places(ranks, rounds, count * 4), summed = places(ranks, rounds, count * 4);
+  std::vector<std::vector<float>> wanted;
   for (int round = 0; round < rounds; ++round) {
-    for (std::size_t rank = 0; rank < size; ++rank)
-      copy(ranks.streams[rank], Tensor::dense(given[rank].data(), DType::kF32, {count}),
-           places[rank].tensor(DType::kF32, {count}));
+    std::vector<float>& total = wanted.emplace_back(static_cast<std::size_t>(count));
+    std::vector<float> given(total.size());
     for (std::size_t rank = 0; rank < size; ++rank) {
-      const Stream& stream = ranks.streams[rank];
-      cuda::sum_parts_over_peers(ranks.sums[rank], places[rank].tensor(DType::kF32, {count}), parts,
-                                 wire, stream);
-      if (round % 3 == 0)
-        cuda::sum_over_peers(ranks.sums[rank],
-                             others[rank].tensor(DType::kF32, {round % 2 == 0 ? 4096 : 64}), {},
-                             wire, stream);
+      for (std::size_t i = 0; i < total.size(); ++i) {
+        given[i] = random() % 5 == 0 ? 0.0f : values(random);
+        total[i] += rounded(given[i], wire);
+      }
+      for (const auto* buffers : {&dealt, &summed})
+        copy(ranks.streams[rank], Tensor::dense(given.data(), DType::kF32, {count}),
+             (*buffers)[static_cast<std::size_t>(round)][rank].tensor(DType::kF32, {count}));
+      ranks.streams[rank].synchronize();
     }
+  }
+  for (int round = 0; round < rounds; ++round)
     for (std::size_t rank = 0; rank < size; ++rank) {
-      const Stream& stream = ranks.streams[rank];
-      copy(stream, places[rank].tensor(DType::kF32, {count}),
-           Tensor::dense(got[rank].data(), DType::kF32, {count}));
+      const auto at = static_cast<std::size_t>(round);
+      cuda::sum_parts_over_peers(ranks.sums[rank], dealt[at][rank].tensor(DType::kF32, {count}),
+                                 parts, wire, ranks.streams[rank]);
+      if (round % 3 == 0)
+        cuda::sum_over_peers(ranks.sums[rank], summed[at][rank].tensor(DType::kF32, {whole(round)}),
+                             {}, wire, ranks.streams[rank]);
+    }
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      const auto differs = [&](const Buffer& buffer, const RowPart& part) {
+        std::vector<float> got(static_cast<std::size_t>(count), -9.0f);
+        copy(ranks.streams[rank], buffer.tensor(DType::kF32, {count}),
+             Tensor::dense(got.data(), DType::kF32, {count}));
+        ranks.streams[rank].synchronize();
+        const std::vector<float>& right = wanted[static_cast<std::size_t>(round)];
+        return !std::equal(got.begin() + part.first, got.begin() + part.first + part.count,
+                           right.begin() + part.first);
+      };
+      const auto at = static_cast<std::size_t>(round);
+      if (differs(dealt[at][rank], parts[rank]))
+        return fmt::format("round {}: rank {} has another part", round, rank);
+      if (round % 3 == 0 && differs(summed[at][rank], {0, whole(round)}))
+        return fmt::format("round {}: rank {} has another sum behind its part", round, rank);
+    }
+  return "";
+}
+
+// Rounds of gatherings, each of words of its own. More than one row: rows come to lie side by side.
+std::string gather_rounds(Ranks& ranks, std::int64_t rows, std::int64_t columns, int rounds,
+                          unsigned seed) {
+  const auto size = static_cast<std::int64_t>(ranks.sums.size());
+  const std::int64_t total = size * rows * columns;
+  std::mt19937 random(seed);
+  const auto sources = places(ranks, rounds, rows * columns * 4),
+             results = places(ranks, rounds, total * 4);
+  std::vector<std::vector<std::uint32_t>> wanted;
+  for (const auto& round : sources) {
+    std::vector<std::uint32_t>& words = wanted.emplace_back(static_cast<std::size_t>(total));
+    std::ranges::generate(words, [&] { return random() % 3 == 0 ? 0 : random(); });
+    for (std::int64_t rank = 0; rank < size; ++rank) {
+      std::vector<std::uint32_t> own;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto from = words.begin() + (row * size + rank) * columns;
+        own.insert(own.end(), from, from + columns);
+      }
+      const Stream& stream = ranks.streams[static_cast<std::size_t>(rank)];
+      copy(stream, Tensor::dense(own.data(), DType::kI32, {rows, columns}),
+           round[static_cast<std::size_t>(rank)].tensor(DType::kI32, {rows, columns}));
       stream.synchronize();
     }
-    for (std::size_t rank = 0; rank < size; ++rank) {
-      const RowPart& part = parts[rank];
-      for (std::int64_t at = part.first; at < part.first + part.count; ++at) {
-        const auto i = static_cast<std::size_t>(at);
-        if (got[rank][i] != wanted[i])
-          return fmt::format("round {}, element {} of rank {} is {}, not {}", round, i, rank,
-                             got[rank][i], wanted[i]);
-      }
-    }
   }
-  return "";
-}
-
-// Rounds of gatherings of rows that come to lie side by side, longer than a slot too.
-std::string row_rounds(Ranks& ranks, std::int64_t rows, std::int64_t columns, int rounds,
-                       unsigned seed) {
-  const auto size = static_cast<std::int64_t>(ranks.sums.size());
-  std::mt19937 random(seed);
-  std::vector<std::uint32_t> wanted(static_cast<std::size_t>(size * rows * columns));
-  std::ranges::generate(wanted, [&] { return random() % 3 == 0 ? 0 : random(); });
-  std::vector<Buffer> sources, results;
-  for (std::int64_t rank = 0; rank < size; ++rank) {
-    std::vector<std::uint32_t> own;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const auto from = wanted.begin() + (row * size + rank) * columns;
-      own.insert(own.end(), from, from + columns);
-    }
-    const Device device = ranks.vectors.front().device();
-    sources.emplace_back(rows * columns * 4, device);
-    results.emplace_back(size * rows * columns * 4, device);
-    const Stream& stream = ranks.streams[static_cast<std::size_t>(rank)];
-    copy(stream, Tensor::dense(own.data(), DType::kI32, {rows, columns}),
-         sources.back().tensor(DType::kI32, {rows, columns}));
-    stream.synchronize();
-  }
-  for (int round = 0; round < rounds; ++round)
+  for (std::size_t round = 0; round < sources.size(); ++round)
     for (std::size_t rank = 0; rank < ranks.sums.size(); ++rank) {
-      Tensor out = results[rank].tensor(DType::kI32, {size, rows, columns});
-      out.stride = {columns, size * columns, 1};
-      cuda::gather_over_peers(ranks.sums[rank], sources[rank].tensor(DType::kI32, {rows, columns}),
-                              out, ranks.streams[rank]);
+      Tensor out = results[round][rank].tensor(DType::kI32, {size, rows, columns});
+      if (rows > 1) out.stride = {columns, size * columns, 1};
+      cuda::gather_over_peers(ranks.sums[rank],
+                              sources[round][rank].tensor(DType::kI32, {rows, columns}), out,
+                              ranks.streams[rank]);
     }
-  for (std::size_t rank = 0; rank < ranks.sums.size(); ++rank) {
-    std::vector<std::uint32_t> got(wanted.size());
-    copy(ranks.streams[rank], results[rank].tensor(DType::kI32, {size * rows * columns}),
-         Tensor::dense(got.data(), DType::kI32, {size * rows * columns}));
-    ranks.streams[rank].synchronize();
-    if (got != wanted) return fmt::format("rank {} gathered other rows", rank);
-  }
-  return "";
-}
-
-// Rounds of gatherings of `count` floats, whose last result is compared.
-std::string gather_rounds(Ranks& ranks, std::int64_t count, int rounds, unsigned seed) {
-  const std::size_t size = ranks.sums.size();
-  std::mt19937 random(seed);
-  const std::int64_t total = count * static_cast<std::int64_t>(size);
-  std::vector<std::uint32_t> wanted(static_cast<std::size_t>(total));
-  std::ranges::generate(wanted, [&] { return random() % 3 == 0 ? 0 : random(); });
-  std::vector<Buffer> results;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    copy(ranks.streams[rank],
-         Tensor::dense(wanted.data() + static_cast<std::int64_t>(rank) * count, DType::kI32,
-                       {count}),
-         ranks.vectors[rank].tensor(DType::kI32, {count}));
-    results.emplace_back(total * 4, ranks.vectors[rank].device());
-  }
-  for (int round = 0; round < rounds; ++round)
-    for (std::size_t rank = 0; rank < size; ++rank)
-      cuda::gather_over_peers(ranks.sums[rank], ranks.vectors[rank].tensor(DType::kI32, {count}),
-                              results[rank].tensor(DType::kI32, {total}), ranks.streams[rank]);
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    std::vector<std::uint32_t> got(static_cast<std::size_t>(total));
-    copy(ranks.streams[rank], results[rank].tensor(DType::kI32, {total}),
-         Tensor::dense(got.data(), DType::kI32, {total}));
-    ranks.streams[rank].synchronize();
-    if (got != wanted) return fmt::format("rank {} gathered other bytes", rank);
-  }
+  for (std::size_t round = 0; round < sources.size(); ++round)
+    for (std::size_t rank = 0; rank < ranks.sums.size(); ++rank) {
+      std::vector<std::uint32_t> got(static_cast<std::size_t>(total), 7);
+      copy(ranks.streams[rank], results[round][rank].tensor(DType::kI32, {total}),
+           Tensor::dense(got.data(), DType::kI32, {total}));
+      ranks.streams[rank].synchronize();
+      if (got != wanted[round])
+        return fmt::format("round {}: rank {} gathered other words", round, rank);
+    }
   return "";
 }
 
@@ -257,10 +243,31 @@ std::string link_pieces(const Context& gpu, const std::vector<std::int64_t>& siz
   return "";
 }
 
+// Equal parts, parts of different lengths of which several ranks have the same, and the shortest
+// that `longest` leaves.
+void check_parts(Bench& bench, Ranks& ranks, std::int64_t slot, std::int64_t longest) {
+  const auto size = static_cast<std::int64_t>(ranks.sums.size());
+  unsigned seed = 0;
+  for (const std::int64_t most : {std::int64_t{8}, std::int64_t{2056}, longest})
+    for (const std::int64_t least :
+         {most, std::max<std::int64_t>(8, most / 64 * 8), std::int64_t{24}}) {
+      std::vector<RowPart> parts;
+      for (std::int64_t rank = 0; rank < size; ++rank)
+        parts.push_back(least == most   ? RowPart{rank * most, most}
+                        : rank % 2 == 0 ? RowPart{0, most}
+                                        : RowPart{most, least});
+      for (const DType wire : {DType::kF32, DType::kBF16})
+        bench.expect("peer_parts",
+                     fmt::format("{} ranks, slots of {}, {} and {} floats as {}", size, slot, most,
+                                 least, dtype_name(wire)),
+                     part_rounds(ranks, parts, 9, ++seed, wire));
+    }
+}
+
 }  // namespace
 
 void check_ranks(Bench& bench) {
-  constexpr std::int64_t kSlot = std::int64_t{64} * 4096;
+  constexpr std::int64_t kSlot = std::int64_t{64} * 4096, kSmallSlot = 2048;
   // CTAs of all ranks and of the sums behind theirs must fit the GPU at once: they wait for one
   // another. On GPUs of their own they need not.
   constexpr std::int64_t kFloatsOfAllRanks = std::int64_t{128} * 2048;
@@ -277,32 +284,16 @@ void check_ranks(Bench& bench) {
                        fmt::format("{} ranks, {} floats as {}{}", size, count, dtype_name(wire),
                                    adds ? ", added" : ""),
                        sum_rounds(ranks, count, 24, ++seed, wire, adds));
-      bench.expect("peer_gather", fmt::format("{} ranks, {} floats", size, count),
-                   gather_rounds(ranks, count, 24, ++seed));
+      bench.expect("peer_gather", fmt::format("{} ranks, {} words", size, count),
+                   gather_rounds(ranks, 1, count, 12, ++seed));
     }
-    // Equal parts, parts of different lengths with ranks that share one, and some over a slot.
-    for (const std::int64_t longest : {std::int64_t{8}, std::int64_t{2056}, 2 * kSlot + 8}) {
-      if (size > 2 && longest > kSlot) continue;
-      for (const bool equal : {true, false}) {
-        std::vector<RowPart> parts;
-        for (int rank = 0; rank < size; ++rank)
-          parts.push_back(equal ? RowPart{rank * longest, longest}
-                          : rank % 2 == 0
-                              ? RowPart{0, longest}
-                              : RowPart{longest, std::max<std::int64_t>(64, longest / 64 * 8)});
-        for (const DType wire : {DType::kF32, DType::kBF16})
-          bench.expect("peer_parts",
-                       fmt::format("{} ranks, {} floats{} as {}", size, longest,
-                                   equal ? "" : " and fewer", dtype_name(wire)),
-                       part_rounds(ranks, parts, 9, ++seed, wire));
-      }
-    }
-    for (const auto& [rows, columns] :
-         {std::pair<int, int>{1, 4}, {3, 20}, {64, 1000}, {9, 40'000}}) {
-      if (size > 2 && rows * columns * size > kFloatsOfAllRanks) continue;
+    check_parts(bench, ranks, kSlot, size > 2 ? kSlot / size / 8 * 8 : 2 * kSlot + 8);
+    // Sums and gatherings of several slots.
+    Ranks small(bench.gpu, size, kSmallSlot);
+    check_parts(bench, small, kSmallSlot, 5 * kSmallSlot);
+    for (const auto& [rows, columns] : {std::pair<int, int>{1, 9000}, {9, 1000}, {64, 20}, {3, 4}})
       bench.expect("peer_gather", fmt::format("{} ranks, {} rows of {}", size, rows, columns),
-                   row_rounds(ranks, rows, columns, 24, ++seed));
-    }
+                   gather_rounds(small, rows, columns, 12, ++seed));
   }
   bench.expect("peer_link", "20 pieces",
                link_pieces(bench.gpu, {16384,   4,  20,      8 << 20, 4096,  8 << 20, 8 << 20,

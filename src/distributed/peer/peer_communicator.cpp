@@ -84,16 +84,13 @@ void PeerCommunicator::all_reduce(const Tensor& x) {
 }
 
 void PeerCommunicator::reduce_scatter(const Tensor& x, std::span<const RowPart> parts) {
+  if (!refusal_.empty()) return nccl_.reduce_scatter(x, parts);
+  check(std::ssize(parts) == size(), "reduce_scatter of {} in {} parts", x, parts.size());
   const std::int64_t of_row = x.dim(0) == 0 ? 0 : x.numel() / x.dim(0);
-  std::int64_t shortest = x.numel();
   std::vector<RowPart> elements;
-  for (const RowPart& part : parts) {
-    elements.push_back({part.first * of_row, part.count * of_row});
-    shortest = std::min(shortest, elements.back().count);
-  }
-  const std::int64_t pieces = x.numel() * dtype_size(options_.wire) / slot_bytes(size()) + 1;
-  if (!refusal_.empty() || x.dtype != DType::kF32 || !x.dense() || !is_aligned(x) ||
-      of_row % 8 != 0 || shortest < 8 * pieces)
+  for (const RowPart& part : parts) elements.push_back({part.first * of_row, part.count * of_row});
+  if (x.dtype != DType::kF32 || !x.dense() || !is_aligned(x) ||
+      cuda::peer_part_pieces(sum_.layout, elements, options_.wire) == 0)
     return all_reduce(x);
   check(stream_ != nullptr, "a sum of GPUs without a stream");
   if constexpr (kHasCuda) cuda::sum_parts_over_peers(sum_, x, elements, options_.wire, *stream_);
@@ -112,10 +109,12 @@ void PeerCommunicator::all_gather(const Tensor& x, const Tensor& out) {
     return elements * dtype_size(x.dtype) % kVectorBytes == 0;
   };
   if (!refusal_.empty() || !x.dense() || !is_aligned(x) || !is_aligned(out) ||
-      (has_gaps && (!is_whole(x.dim(1)) || !is_whole(out.stride[1]) || !is_whole(out.stride[0]))))
+      (has_gaps && (!is_whole(x.dim(1)) || !is_whole(out.stride[1]))))
     return nccl_.all_gather(x, out);
-  check(x.dtype == out.dtype && out.numel() == x.numel() * size(), "all_gather of {} into {}", x,
-        out);
+  check(x.dtype == out.dtype && out.numel() == x.numel() * size() &&
+            (!has_gaps || (x.rank == 2 && out.rank == 3 && out.dim(1) == x.dim(0) &&
+                           out.stride[0] == x.dim(1) && out.stride[2] == 1)),
+        "all_gather of {} into {}", x, out);
   check(stream_ != nullptr, "a gathering of GPUs without a stream");
   if constexpr (kHasCuda) cuda::gather_over_peers(sum_, x, out, *stream_);
 }

@@ -4,12 +4,13 @@
 //   PeerCommunicator communicator(host, nccl, device, {.wire = DType::kBF16});
 //   communicator.all_reduce(x);   // in the order of the stream, also recorded
 //
-// A sum of which each rank needs some rows sends it these rows alone, at any length.
+// A sum of which each rank needs some rows sends it these rows alone, at any length. It is a whole
+// sum where a rank needs hardly any, or rows are no whole vectors.
 //
 // Sums of float32 are taken in rank order, of numbers that were rounded to the type in which they
-// travel. Among more than two ranks long sums are NCCL's, in float32, unless `any_length` is set:
-// then bits depend neither on the tensor's size nor on the GPU. One thread. A failure of the ranks
-// ends the waits of kernels within 50 ms.
+// travel. Among more than two ranks long whole sums are NCCL's, in float32, unless `any_length` is
+// set: then bits depend neither on the tensor's size nor on the GPU. One thread. A failure of the
+// ranks ends the waits of kernels within 50 ms.
 #pragma once
 
 #include <optional>
@@ -33,7 +34,7 @@ class PeerCommunicator final : public Communicator, public ResidualSum {
   PeerCommunicator(SharedMemoryCommunicator& host, NcclCommunicator& nccl, Device device,
                    const PeerSumOptions& options);
 
-  // Why NCCL takes all; empty where kernels take what is short. The same on all ranks.
+  // Why NCCL takes all; empty where kernels take what they can. The same on all ranks.
   const std::string& refusal() const { return refusal_; }
 
   int rank() const override { return nccl_.rank(); }

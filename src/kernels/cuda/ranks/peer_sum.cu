@@ -255,20 +255,10 @@ void sum_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& to, DType
   check_launch("sum over peers");
 }
 
-namespace {
-
-std::int64_t longest_part(std::span<const RowPart> parts) {
-  std::int64_t longest = 0;
-  for (const RowPart& part : parts) longest = std::max(longest, part.count);
-  return longest;
-}
-
-}  // namespace
-
 void sum_parts_over_peers(const PeerSum& sum, const Tensor& x, std::span<const RowPart> parts,
                           DType wire, const Stream& stream) {
-  const std::int64_t numbers = numbers_of_vector(wire), slot = sum.layout.sum_vectors;
-  const std::int64_t num_pieces = (longest_part(parts) / numbers + slot - 1) / slot;
+  const std::int64_t numbers = numbers_of_vector(wire),
+                     num_pieces = peer_part_pieces(sum.layout, parts, wire);
   for (std::int64_t piece = 0; piece < num_pieces; ++piece) {
     PeerParts pieces{};
     std::int64_t longest = 0;

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "tensor/communicator.h"
 #include "tensor/stream.h"
@@ -66,6 +67,10 @@ struct PeerSum {
 // CTAs for `vectors` of 16 bytes.
 int peer_sum_blocks(std::int64_t vectors, int most);
 
+// Into how many pieces each part, in elements, is cut, so that none is longer than a slot. 0: a
+// part has no multiple of 8 elements, or a piece would be empty, and no sum may leave a rank out.
+std::int64_t peer_part_pieces(const PeerLayout& layout, std::span<const RowPart> parts, DType wire);
+
 // Numbers of a vector of 16 bytes on its way.
 inline std::int64_t numbers_of_vector(DType wire) {
   return 16 / dtype_size(wire);
@@ -79,8 +84,7 @@ inline std::int64_t numbers_of_vector(DType wire) {
 void sum_over_peers(const PeerSum& sum, const Tensor& x, const Tensor& to, DType wire,
                     const Stream& stream);
 // The same of a part for each rank: parts[r] of x, in elements, is replaced on rank r, and the rest
-// of x is of no use then. Parts have multiples of 8 elements. They may be longer than a slot: each
-// is cut into as many pieces as the longest needs, and no piece may be empty.
+// of x is of no use then. peer_part_pieces() is not 0.
 void sum_parts_over_peers(const PeerSum& sum, const Tensor& x, std::span<const RowPart> parts,
                           DType wire, const Stream& stream);
 // out := the x of every rank, in rank order. On the GPU, 16-byte aligned; x is dense, and `out` is,
