@@ -26,13 +26,15 @@ std::uint64_t fold(std::uint64_t h, const SamplingParams& p) {
 }
 
 std::uint64_t fold(std::uint64_t h, const Batch& batch) {
-  h = hash_combine(h, static_cast<std::uint64_t>(batch.mode) << 1 | batch.deterministic);
+  h = hash_combine(
+      h, static_cast<std::uint64_t>(batch.mode) << 2 | batch.is_round << 1 | batch.deterministic);
   h = hash_combine(h, static_cast<std::uint32_t>(batch.max_drafts));
   for (const BatchItem& item : batch.items) {
     h = hash_combine(h, item.sequence);
     h = hash_combine(
         h, (static_cast<std::uint64_t>(item.slot) << 32) ^ static_cast<std::uint32_t>(item.first));
-    h = hash_combine(h, (static_cast<std::uint64_t>(item.count) << 1) | item.decode);
+    h = hash_combine(
+        h, static_cast<std::uint64_t>(item.count) << 2 | item.is_ahead << 1 | item.decode);
     h = hash_combine(h, static_cast<std::uint32_t>(item.next_token));
   }
   h = fold(h, batch.token_ids);

@@ -13,6 +13,8 @@ namespace sluice {
 
 // a token id that only the device knows yet: the slot's last token
 inline constexpr std::int32_t kTokenFromSlot = -1;
+// The same of drafts: the slot's draft i is kDraftFromSlot - i. Only in rounds (Batch::is_round).
+inline constexpr std::int32_t kDraftFromSlot = -2;
 
 // What the forward of a batch does. Names as in SGLang.
 enum class ForwardMode : std::uint8_t {
@@ -40,6 +42,9 @@ struct BatchItem {
   bool decode = false;
   // of a prefill chunk that is not the last: the token behind it, for draft layers
   std::int32_t next_token = -1;
+  // The round before is in flight. `first` counts all its drafts as right; the device takes the
+  // wrong ones back (ops/tokens.h).
+  bool is_ahead = false;
 };
 
 // The pages of every item in one page group. Row i is pages[offsets[i] .. offsets[i+1]). Entry j
@@ -119,6 +124,9 @@ struct Batch {
   std::vector<LogitRow> logit_rows;
   std::vector<PooledRows> pooled_rows;  // in the order of items, at most one of each
   std::vector<ItemBranches> branches;   // in the order of items, at most one of each
+  // Decode rows and drafts whose results stay on the device: tokens, which drafts are right, and
+  // the next drafts. So the next step may be launched before this one is collected. Chains alone.
+  bool is_round = false;
   bool deterministic = false;  // some request needs it: no row's bits may depend on the other rows
   // Drafts of a sequence that come with the result, at most; -1: as many as the draft makes. With 0
   // it does not run, and makes up for the step's slots when it runs again.

@@ -49,6 +49,7 @@ void write_item(const BatchItem& item, ByteWriter& out) {
   for (const std::int32_t value : {item.slot, item.first, item.count, item.next_token})
     out.value(value);
   write_flag(item.decode, out);
+  write_flag(item.is_ahead, out);
 }
 
 BatchItem read_item(ByteReader& in) {
@@ -57,6 +58,7 @@ BatchItem read_item(ByteReader& in) {
   for (std::int32_t* value : {&item.slot, &item.first, &item.count, &item.next_token})
     *value = in.value<std::int32_t>();
   item.decode = in.flag();
+  item.is_ahead = in.flag();
   return item;
 }
 
@@ -138,6 +140,7 @@ ItemBranches read_branches(ByteReader& in) {
 void write_batch(const Batch& batch, ByteWriter& out) {
   out.value(static_cast<std::uint8_t>(batch.mode));
   write_flag(batch.deterministic, out);
+  write_flag(batch.is_round, out);
   out.value(batch.max_drafts);
   write_all(batch.items, out, write_item);
   out.list(batch.token_ids);
@@ -157,6 +160,7 @@ Batch read_batch(ByteReader& in) {
     fail(ErrorKind::kFatal, "a message has a step of mode {}", mode);
   batch.mode = static_cast<ForwardMode>(mode);
   batch.deterministic = in.flag();
+  batch.is_round = in.flag();
   batch.max_drafts = in.value<std::int32_t>();
   batch.items = read_all(in, read_item);
   batch.token_ids = in.list<std::int32_t>();

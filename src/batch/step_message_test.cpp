@@ -12,10 +12,11 @@ namespace {
 Step full_step() {
   Batch batch;
   batch.mode = ForwardMode::kMixed;
-  batch.deterministic = true;
+  batch.deterministic = batch.is_round = true;
   batch.max_drafts = 3;
-  batch.items = {{.sequence = 1ull << 40, .slot = 3, .first = 64, .count = 2, .next_token = 9},
-                 {.sequence = 7, .slot = 0, .first = 5, .count = 1, .decode = true}};
+  batch.items = {
+      {.sequence = 1ull << 40, .slot = 3, .first = 64, .count = 2, .next_token = 9},
+      {.sequence = 7, .slot = 0, .first = 5, .count = 1, .decode = true, .is_ahead = true}};
   batch.token_ids = {11, 12, kTokenFromSlot};
   batch.groups = {{.offsets = {0, 2, 3}, .pages = {4, -1, 8}}, {.offsets = {0, 0, 0}, .pages = {}}};
   batch.state_slots = {2, 1};

@@ -93,6 +93,7 @@ struct EngineStats {
   bool has_speculation = false;
   std::uint64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
   std::vector<std::int64_t> accepted_by_place;
+  std::int64_t rounds_ahead = 0;              // steps launched while a round was in flight
   std::vector<std::int64_t> steps_by_drafts;  // with decode rows; by the most drafts of one of them
   // Experts that move between ranks (docs/ranks.md); zeros and empty where none do. Balancedness is
   // that of the last window, over all layers; choices are those of each rank group, by layer.

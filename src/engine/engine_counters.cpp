@@ -103,6 +103,7 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.drafted_tokens = scheduler_.drafted_tokens;
   out.accepted_tokens = scheduler_.accepted_tokens;
   out.accepted_by_place = scheduler_.accepted_by_place;
+  out.rounds_ahead = scheduler_.rounds_ahead;
   out.steps_by_drafts = scheduler_.steps_by_drafts;
   out.has_expert_load = has_experts_;
   out.expert_balancedness = experts_.balancedness;

@@ -50,9 +50,12 @@ EngineLoop::~EngineLoop() {
   parts_->communicators.reset();  // before the region of the executor's ranks
 }
 
-// Those of the plan. Grammars draft where the engine keeps them.
+// Those of the plan. Grammars draft where the engine keeps them, and the runner says how many rows
+// of a step stay on its device.
 SchedulerOptions EngineLoop::scheduler_options() {
   SchedulerOptions options = parts_->plan.scheduler;
+  if (options.max_steps_in_flight > 1)
+    options.max_round_rows = static_cast<int>(executor_->first().max_round_rows());
   if (parts_->plan.speculation.forced_tokens)
     options.draft_forced = [this](std::uint64_t sequence, int max_drafts,
                                   std::vector<std::int32_t>& drafts) {

@@ -1,7 +1,9 @@
 // Tokens that stay on the device from one step to the next, so that a step can be launched before
-// the host has seen the tokens of the previous one.
+// the host has seen the tokens of the previous one. Of steps with drafts, which drafts are right
+// says where the next rows lie (kernels/types/round_rows.h).
 #pragma once
 
+#include "kernels/types/round_rows.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -22,5 +24,21 @@ void take_slot_tokens(Context& ctx, const Tensor& slot_tokens,  // [slots] i32
 void put_slot_tokens(Context& ctx, const Tensor& tokens,  // [rows] i32
                      const Tensor& slots,                 // [rows] i32
                      const Tensor& slot_tokens);          // [slots] i32, changed in place
+
+// Moves rows that were laid out as if all drafts of the round before were right. `moved` [slots]
+// i32: how far back.
+void place_rows(Context& ctx, const RowPlaces& rows, const Tensor& moved, const Tensor& last_rows);
+
+// A draft is right where the row before it counts and chose it, and its own row chose a token at
+// all. Writes what the rows of later runs and steps need.
+void accept_drafts(Context& ctx, const RoundRows& rows, const RoundState& state);
+
+// slot_tokens[slots[i]] := map[tokens[i]], of rows with slots[i] >= 0 and places[i] >= 0. Without
+// map (undefined) the token itself. A token of -1 counts as 0.
+void put_draft_tokens(Context& ctx, const Tensor& tokens,  // [rows] i32
+                      const Tensor& slots,                 // [rows] i32
+                      const Tensor& places,                // [rows] i32
+                      const Tensor& map,                   // [draft's vocab, 1] i32, or undefined
+                      const Tensor& slot_tokens);          // [slots] i32, changed in place
 
 }  // namespace sluice::ops

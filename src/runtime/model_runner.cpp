@@ -44,13 +44,6 @@ void check_weights_fit(const RunnerOptions& options, const ModelConfig& config,
          format_bytes(wanted), describe(options.placement.device), format_bytes(free));
 }
 
-// Rotations may follow the lengths of the step, which a graph cannot.
-bool can_be_recorded(const ModelConfig& config, const RunnerOptions& options) {
-  return !options.model.rope_by_length ||
-         !depends_on_length(config.rope, config.max_position_embeddings,
-                            options.model.context_length);
-}
-
 class Stopwatch {
  public:
   double milliseconds() const {
@@ -119,6 +112,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   DraftModel* const draft = model_->draft_model();
   if (draft && draft->draft_shape().target_width > 0 && ctx_.device.kind != DeviceKind::kCpu)
     limits_.kept_rows = DraftRunner::max_kept(limits_.max_tokens);
+  limits_.has_rounds = has_rounds();
   if (!model_->expert_layers.empty() && model_->expert_layers.front().moves)
     expert_mover_ = std::make_unique<ExpertMover>(
         model_->expert_layers,
@@ -142,26 +136,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   if (ctx_.device.kind != DeviceKind::kCpu)
     record_graphs(report);
   else if (drafts_)
-    drafts_->record({}, target_states_, spare_pages_, options_.model.context_length);
+    drafts_->record({}, target_states_, spare_pages_, options_.model.context_length,
+                    sampler_->rounds());
   is_linked_ = true;
-}
-
-DraftLimits ModelRunner::draft_limits() const {
-  // Recording takes memory for each size. A run of more rows keeps the device busy for longer than
-  // it takes the host to launch it.
-  constexpr std::int64_t kMaxRowRuns = 64;
-  const bool is_recorded = ctx_.device.kind != DeviceKind::kCpu && options_.graphs.enabled &&
-                           can_be_recorded(config_, options_);
-  return {
-      .batch = limits_,
-      .max_sequences = options_.limits.max_running_requests,
-      .max_drafts = options_.max_drafts,
-      .topk = options_.draft_topk,
-      .steps = options_.draft_steps,
-      .groups = {groups_.begin(), groups_.begin() + num_page_groups(groups_)},
-      .row_runs = is_recorded || options_.pads_draft_rows
-                      ? std::min({kMaxRowRuns, options_.limits.max_draft_rows, limits_.max_tokens})
-                      : 0};
 }
 
 void ModelRunner::init_memory_pool() {
@@ -172,6 +149,7 @@ void ModelRunner::init_memory_pool() {
       .steps_in_flight = options_.limits.steps_in_flight,
       .chooses_drafts =
           limits_.draft_rows && (options_.draft_topk == 1 || options_.pads_draft_rows),
+      .max_drafts = limits_.has_rounds ? options_.max_drafts : 0,
       .pretended = options_.synthetic_acceptance,
       .device = ctx_.device};
   MemoryRequest request;
@@ -239,14 +217,6 @@ void ModelRunner::init_attention_backend() {
         make_attention_backend(draft_attention_options(), draft->attention_shape(), *kv_pool_);
 }
 
-// Names of back ends are chosen for the target.
-AttentionOptions ModelRunner::draft_attention_options() const {
-  AttentionOptions out = options_.attention;
-  out.name = "auto";
-  out.prefill_name = out.decode_name = {};
-  return out;
-}
-
 // The peak of the arena over the largest prefill and the largest decode step, from a run in which
 // no op does work.
 std::int64_t ModelRunner::measure_activations() {
@@ -292,32 +262,6 @@ std::int64_t ModelRunner::measure_activations() {
   return arena.peak_bytes();
 }
 
-void ModelRunner::measure_draft(Context& ctx, ForwardBatch fb, const KVPool& pool,
-                                AttentionBackend& of_model) {
-  fb.dp = nullptr;  // groups draft for themselves
-  std::unique_ptr<AttentionBackend> own;
-  if (const SeparateDraft* draft = model_->separate_draft()) {
-    own = make_attention_backend(draft_attention_options(), draft->attention_shape(), pool);
-    own->plan(ctx, fb);
-  }
-  const DraftShape& shape = model_->draft_model()->draft_shape();
-  const auto rows = [&](std::int64_t count, std::int64_t columns) {
-    return columns == 0 ? Tensor{}
-                        : Tensor::dense(reinterpret_cast<void*>(64), DType::kF32, {count, columns},
-                                        ctx.device);
-  };
-  model_->draft_model()->draft(ctx, fb, own ? *own : of_model,
-                               {.target = rows(fb.num_tokens, shape.target_width),
-                                .states = rows(fb.num_tokens, shape.hidden_size),
-                                .logits = rows(fb.logit_rows.dim(0), shape.vocab_size)});
-  if (shape.block_size > 0)
-    model_->draft_model()->draft(ctx, fb, own ? *own : of_model,
-                                 {.target = {},
-                                  .states = rows(fb.num_tokens, shape.hidden_size),
-                                  .logits = rows(fb.logit_rows.dim(0), shape.vocab_size),
-                                  .last_seen = fb.positions});
-}
-
 void ModelRunner::copy_pages(const Batch& batch) {
   for (int g = 0; g < kv_pool_->num_groups(); ++g) {
     std::vector<std::int64_t> from, to;
@@ -331,21 +275,6 @@ void ModelRunner::copy_pages(const Batch& batch) {
     }
     // A stage may have no layer in the group, and then no planes.
     move_slots(ctx_, kv_pool_->planes(g), from, to);
-  }
-}
-
-// The forward leaves what the draft reads in `states` [tokens, target_width].
-void ModelRunner::keep_states(const Tensor& states, StageIO& io) const {
-  const std::vector<int>& layers = model_->draft_model()->draft_shape().target_layers;
-  if (layers.empty()) {
-    io.final_hidden = states;
-    return;
-  }
-  const std::int64_t width = config_.hidden_size;
-  for (const int layer : layers) {
-    const auto at = static_cast<std::int64_t>(io.aux_layers.size()) * width;
-    io.aux_layers.push_back(layer - 1);
-    io.aux_hidden.push_back(states.slice(1, at, width));
   }
 }
 
@@ -363,8 +292,14 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int laye
   model_->forward(ctx_, fb, *attention_, io);
 }
 
+bool ModelRunner::can_be_recorded() const {
+  return !options_.model.rope_by_length ||
+         !depends_on_length(config_.rope, config_.max_position_embeddings,
+                            options_.model.context_length);
+}
+
 void ModelRunner::record_graphs(const StartupReport& report) {
-  if (!options_.graphs.enabled || !can_be_recorded(config_, options_)) return;
+  if (!options_.graphs.enabled || !can_be_recorded()) return;
   Stopwatch watch;
   graphs_ = std::make_unique<DecodeGraphs>(
       options_.graphs,
@@ -385,7 +320,8 @@ void ModelRunner::record_graphs(const StartupReport& report) {
       });
   graphs_->record_all();
   if (drafts_)
-    drafts_->record(options_.graphs, target_states_, spare_pages_, options_.model.context_length);
+    drafts_->record(options_.graphs, target_states_, spare_pages_, options_.model.context_length,
+                    sampler_->rounds());
   std::string recorded = graphs_->describe();
   if (drafts_ && drafts_->num_graphs() > 0)
     recorded += fmt::format(", {} runs of the draft", drafts_->num_graphs());
@@ -399,6 +335,11 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
                           buffers_->step_inputs(sampler_->step_counter(), sampler_->slot_tokens()));
   else
     sampler_->resolve(ctx_, fb.input_ids);
+  std::optional<StepOfRound> round;
+  if (is_step_of_rounds(fb)) {
+    round = {.slots = buffers_->round_slots(), .ids = fb.input_ids, .places = buffers_->places()};
+    sampler_->rounds()->place(ctx_, *round);
+  }
   forward_rows(fb, layers_.begin, layers_run_, whole_logits);
   // The last layer has kernels of its own, for the rows whose logits are wanted; and the head.
   if (layers_run_ < layers_.end) forward_rows(fb, layers_.end - 1, layers_.end, whole_logits);
@@ -407,7 +348,7 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded
                   drafts_->kept_states());
   if (is_last_stage())
     sampler_->run(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->sampling(), has_edits,
-                  recorded);
+                  recorded, round ? &*round : nullptr);
   else if (recorded)
     sampler_->run_nothing(ctx_, buffers_->sampling());
 }

@@ -34,15 +34,15 @@
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
 #include "models/registry.h"
-#include "runtime/batch_buffers.h"
-#include "runtime/decode_graphs.h"
-#include "runtime/draft_runner.h"
+#include "runtime/drafts/draft_runner.h"
 #include "runtime/expert_mover.h"
 #include "runtime/memory_plan.h"
 #include "runtime/rank.h"
 #include "runtime/rank_links.h"
-#include "runtime/row_batch.h"
 #include "runtime/runner_options.h"
+#include "runtime/steps/batch_buffers.h"
+#include "runtime/steps/decode_graphs.h"
+#include "runtime/steps/row_batch.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
 
@@ -59,6 +59,7 @@ struct Pending {
   std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
   std::vector<float> pooled_states = {};           // BatchResult::pooled_states
   std::optional<DraftRunner::Kept> kept = {};      // states that the draft may need later
+  std::optional<DraftRunner::Sent> round = {};     // drafts on their way, of a round
 };
 
 // The part of the model that the rank computes (its share of the matrices is that of its
@@ -88,6 +89,8 @@ class ModelRunner {
 
   // Whether the batch that was launched last ran as a recorded graph.
   bool ran_graph() const { return ran_graph_; }
+  // Rows of a step that may be a round (Batch::is_round), at most; 0: none may.
+  std::int64_t max_round_rows() const;
   const MemoryPlan& memory_plan() const { return plan_; }
   const std::vector<PageGroupSpec>& groups() const { return groups_; }
   const Context& context() const { return ctx_; }
@@ -107,6 +110,8 @@ class ModelRunner {
   void run_prompt(std::int64_t tokens);
   // How many layers run every kernel that the model's layers do.
   int representative_layers() const;
+  // Rotations may follow the lengths of the step, which a graph cannot.
+  bool can_be_recorded() const;
   void record_graphs(const StartupReport& report);
   std::int64_t measure_activations();
   // `only_logits`: see StageIO.
@@ -116,7 +121,15 @@ class ModelRunner {
   // edits where `has_edits`. `recorded` steps load their inputs themselves. `whole_logits`: the
   // batch wants no rows of logits but fb.logit_rows.
   void run_step(const ForwardBatch& fb, bool has_edits, bool recorded, bool whole_logits);
+  // runner_drafts.cpp
   DraftLimits draft_limits() const;
+  // Whether steps with drafts may be rounds: chains of one rank that read states, where runs of the
+  // draft are recorded, or padded as those are.
+  bool has_rounds() const;
+  bool is_step_of_rounds(const ForwardBatch& fb) const {
+    return limits_.has_rounds && fb.mode == ForwardMode::kTargetVerify &&
+           fb.logit_rows.dim(0) == fb.num_tokens;
+  }
   AttentionOptions draft_attention_options() const;
   void keep_states(const Tensor& states, StageIO& io) const;
   // Whether the recorded step of a batch copies its states for the draft.

@@ -8,9 +8,9 @@
 #include "attention/registry.h"
 #include "models/drafted_model.h"
 #include "models/registry.h"
-#include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
 #include "runtime/placement.h"
+#include "runtime/steps/decode_graphs.h"
 
 namespace sluice {
 

@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "runtime/batch_buffers.h"
-#include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
-#include "runtime/row_batch.h"
+#include "runtime/steps/batch_buffers.h"
+#include "runtime/steps/decode_graphs.h"
+#include "runtime/steps/row_batch.h"
 
 namespace sluice {
 namespace {

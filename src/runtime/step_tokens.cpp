@@ -35,6 +35,12 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
     if (!pending.kept) pending.kept = drafts_->keep(batch, states);
     return;
   }
+  if (batch.is_round) {
+    check(std::holds_alternative<DeviceSampled>(pending.sampling) && states.defined(),
+          "a round is sampled on the host");
+    pending.round = drafts_->run_round(batch);
+    return;
+  }
   // Drafts continue what was sampled.
   BatchResult result = sampler_->collect(std::move(pending.sampling));
   drafts_->run(batch, states, result);
@@ -45,6 +51,7 @@ BatchResult ModelRunner::collect(Pending pending) {
   if (!is_last_stage()) return {};
   BatchResult result = sampler_->collect(std::move(pending.sampling));
   if (pending.kept) drafts_->leave_out(*pending.batch, *pending.kept, result);
+  if (pending.round) drafts_->collect_round(*pending.batch, *pending.round, result);
   result.pooled_states = std::move(pending.pooled_states);
   return result;
 }

@@ -17,14 +17,15 @@ std::int64_t align(std::int64_t bytes) {
 
 }  // namespace
 
-DeviceSampler::DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int depth,
-                             Device device, const Stream& stream)
+DeviceSampler::DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int max_drafts,
+                             int depth, Device device, const Stream& stream)
     : stream_(stream),
-      memory_(bytes(max_slots, max_rows), device),
+      memory_(bytes(max_slots, max_rows, max_drafts), device),
       on_their_way_(static_cast<std::size_t>(max_slots)) {
-  slot_tokens_ = memory_.tensor(DType::kI32, {max_slots});
-  tokens_ = memory_.tensor(DType::kI32, {max_rows}, align(4 * max_slots));
-  counter_ = memory_.tensor(DType::kI64, {1}, align(4 * max_slots) + align(4 * max_rows));
+  const std::int64_t of_slots = (1 + max_drafts) * max_slots;
+  slot_tokens_ = memory_.tensor(DType::kI32, {of_slots});
+  tokens_ = memory_.tensor(DType::kI32, {max_rows}, align(4 * of_slots));
+  counter_ = memory_.tensor(DType::kI64, {1}, align(4 * of_slots) + align(4 * max_rows));
   for (Buffer& box : boxes_) box = Buffer::staging(4 * max_rows, device);
   for (int i = 0; i < depth; ++i)
     result_buffers_.push_back(
@@ -33,8 +34,8 @@ DeviceSampler::DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int 
          StreamEvent(device)});
 }
 
-std::int64_t DeviceSampler::bytes(std::int64_t max_slots, std::int64_t max_rows) {
-  return align(4 * max_slots) + align(4 * max_rows) + kAlignment;
+std::int64_t DeviceSampler::bytes(std::int64_t max_slots, std::int64_t max_rows, int max_drafts) {
+  return align(4 * (1 + max_drafts) * max_slots) + align(4 * max_rows) + kAlignment;
 }
 
 void DeviceSampler::resolve(Context& ctx, const Tensor& ids) const {

@@ -37,10 +37,10 @@ struct SampleResult {
 class DeviceSampler {
  public:
   // For `max_slots` slots, up to max_rows rows of logits in a step and `depth` batches on their
-  // way.
-  DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int depth, Device device,
-                const Stream& stream);
-  static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows);
+  // way. Rounds keep max_drafts drafts of each slot.
+  DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int max_drafts, int depth,
+                Device device, const Stream& stream);
+  static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows, int max_drafts);
 
   void resolve(Context& ctx, const Tensor& ids) const;  // [tokens] int32
   // logits [rows, vocab] f32; sample_rows as ops::sample_tokens. The tokens, [rows] int32.
@@ -50,7 +50,7 @@ class DeviceSampler {
   void keep(Context& ctx, const Tensor& logit_slots) const;
   void store(Context& ctx, const Tensor& logit_slots) const;
   // What ops::load_step_inputs reads: [1] int64, recorded steps that the device has done, and
-  // [slots] int32.
+  // [(1 + max_drafts) * slots] int32: the last token of each slot, then its drafts.
   const Tensor& step_counter() const { return counter_; }
   const Tensor& slot_tokens() const { return slot_tokens_; }
 
@@ -68,6 +68,10 @@ class DeviceSampler {
   // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it.
   std::int32_t token_of_slot(const HostSampler& sampler, std::int32_t slot) const {
     return num_ahead(slot) > 0 ? -1 - slot : sampler.last_token(slot);
+  }
+  // The same of draft `draft`, which the device alone knows.
+  std::int32_t draft_of_slot(std::int32_t slot, std::int32_t draft) const {
+    return -1 - slot - (draft + 1) * static_cast<std::int32_t>(on_their_way_.size());
   }
   // Tokens of the slot that are on their way.
   std::int32_t num_ahead(std::int32_t slot) const {
@@ -94,7 +98,7 @@ class DeviceSampler {
 
   const Stream& stream_;
   Buffer memory_;                // on the device
-  Tensor slot_tokens_;           // [slots] int32
+  Tensor slot_tokens_;           // [(1 + max_drafts) * slots] int32
   Tensor tokens_;                // [rows] int32, of the last step
   Tensor counter_;               // [1] int64: recorded steps that the device has done
   std::array<Buffer, 2> boxes_;  // on the host: tokens of recorded steps in turn

@@ -236,13 +236,15 @@ std::int32_t HostSampler::wrong_token(const Batch& batch, std::int32_t item) {
 bool HostSampler::follow_draft(const Batch& batch, std::size_t row, bool is_skipped) {
   const LogitRow& logit_row = batch.logit_rows[row];
   RowResult& before = rows_[row - static_cast<std::size_t>(logit_row.behind)];
-  // Of a tree the first draft behind a token is right, or none is.
-  if (!pretended_.empty() && !before.is_skipped && !before.failed &&
+  // Of a tree the first draft behind a token is right, or none is. In a round the device pretends.
+  if (!pretended_.empty() && !batch.is_round && !before.is_skipped && !before.failed &&
       !std::exchange(before.is_pretended, true))
     before.token = pretends(batch, row) ? batch.token_ids[static_cast<std::size_t>(logit_row.row)]
                                         : wrong_token(batch, logit_row.item);
-  const bool was_right = !before.is_skipped && !before.failed &&
-                         before.token == batch.token_ids[static_cast<std::size_t>(logit_row.row)];
+  // In a round the device has left out the rows behind wrong drafts.
+  const bool was_right =
+      !before.is_skipped && !before.failed &&
+      (batch.is_round || before.token == batch.token_ids[static_cast<std::size_t>(logit_row.row)]);
   if (was_right && !is_skipped) {
     remember(slots_[batch.items[logit_row.item].slot], before);
     return true;

@@ -46,6 +46,7 @@
 #include "batch/sample_inputs.h"
 #include "batch/step_result.h"
 #include "kernels/types/op_params.h"
+#include "kernels/types/round_rows.h"
 #include "kernels/types/sampling_rows.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -85,6 +86,10 @@ class HostSampler {
   bool any_needs_host(const Batch& batch) const;
   // How ops::sample_tokens chooses the token of a row; left out where the row needs the host.
   ops::SampleRow sample_row_of(const LogitRow& row, std::int32_t slot) const;
+  // What its random number is made of.
+  ops::RowKey row_key_of(const LogitRow& row, std::int32_t slot) const {
+    return {.seed = slots_[slot].params.seed, .position = row.position};
+  }
   // What else is asked of the row (ops/logit_edits.h), when `num_ahead` tokens of the slot have
   // been chosen that the host has not seen; nothing where the row needs the host.
   ops::LogitEdits logit_edits_of(const LogitRow& row, std::int32_t slot,

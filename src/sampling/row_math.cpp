@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/hash.h"
 #include "kernels/types/logit_edit_math.h"
+#include "kernels/types/uniform.h"
 
 namespace sluice {
 
@@ -21,11 +21,7 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> row, int k, double
 }
 
 double uniform_at(std::uint64_t seed, std::int32_t position) {
-  // SplitMix64 started at a hash of the seed, at its position-th number. The two enter differently,
-  // so that seed 1 at position 2 is not seed 2 at position 1.
-  const std::uint64_t bits =
-      mix64(mix64(seed) + static_cast<std::uint32_t>(position) * 0x9E3779B97F4A7C15ull);
-  return static_cast<double>(bits >> 11) * 0x1.0p-53;
+  return draw::uniform_at(seed, position);
 }
 
 }  // namespace sluice

@@ -9,6 +9,7 @@
 
 #include "batch/batch.h"
 #include "kernels/types/op_params.h"
+#include "kernels/types/round_rows.h"
 #include "kernels/types/sampling_rows.h"
 #include "tensor/tensor.h"
 
@@ -18,15 +19,22 @@ struct RowInfo {
   // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it
   // yet (ops::take_slot_tokens).
   std::function<std::int32_t(std::int32_t slot)> token_of_slot;
+  // The same of its draft i, in a round.
+  std::function<std::int32_t(std::int32_t slot, std::int32_t draft)> draft_of_slot = {};
   // How the token of a row of logits is chosen; none: the row is left out (ops::sample_tokens).
   std::function<ops::SampleRow(const LogitRow& row, std::int32_t slot)> sample_row_of;
   // How the row is changed before; none: it is not (ops/logit_edits.h).
   std::function<ops::LogitEdits(const LogitRow& row, std::int32_t slot)> logit_edits_of = {};
+  // What the row's random number is made of, in a round.
+  std::function<ops::RowKey(const LogitRow& row, std::int32_t slot)> row_key_of = {};
   // Where a recorded step keeps the states of its first row for a draft, the next row's behind it
   // (DraftRunner::reserve); none: nowhere.
   std::optional<std::int32_t> first_kept = {};
   // Of a draft's padded run: the row of the states that each row reads; none: it reads none.
   std::span<const std::int32_t> sources = {};
+  // Of a draft's padded run in a round: the slot of each row's sequence; none: the host knows where
+  // the rows lie.
+  std::span<const std::int32_t> moved_slots = {};
 };
 
 // Of each row of logits, on the device.

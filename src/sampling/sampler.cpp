@@ -19,8 +19,11 @@ bool has_device_edits(const SampleState& state) {
 Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
     : limits_(limits), host_(limits.max_slots, limits.vocab_size, limits.pretended) {
   if (!limits.keeps_tokens_on_device()) return;
-  device_ = std::make_unique<DeviceSampler>(limits.max_slots, limits.max_rows,
+  device_ = std::make_unique<DeviceSampler>(limits.max_slots, limits.max_rows, limits.max_drafts,
                                             limits.steps_in_flight, limits.device, stream);
+  if (limits.max_drafts > 0)
+    device_rounds_ = std::make_unique<DeviceRounds>(
+        limits.max_slots, limits.max_rows, device_->slot_tokens(), limits.pretended, limits.device);
   device_edits_ = std::make_unique<DeviceLogitEdits>(
       limits.max_slots, limits.max_rows, DeviceLogitEdits::edits_of_slot(limits.vocab_size),
       limits.device, stream);
@@ -29,7 +32,8 @@ Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
 }
 
 std::int64_t Sampler::bytes(const SamplerLimits& limits) {
-  std::int64_t bytes = DeviceSampler::bytes(limits.max_slots, limits.max_rows);
+  std::int64_t bytes = DeviceSampler::bytes(limits.max_slots, limits.max_rows, limits.max_drafts);
+  if (limits.max_drafts > 0) bytes += DeviceRounds::bytes(limits.max_slots, limits.max_rows);
   if (limits.keeps_tokens_on_device())
     bytes += DeviceLogitEdits::bytes(limits.max_slots, limits.max_rows,
                                      DeviceLogitEdits::edits_of_slot(limits.vocab_size)) +
@@ -59,8 +63,16 @@ RowInfo Sampler::row_info(const SampleState& state) const {
   info.token_of_slot = [this](std::int32_t slot) {
     return device_ ? device_->token_of_slot(host_, slot) : host_.last_token(slot);
   };
+  info.draft_of_slot = [this](std::int32_t slot, std::int32_t draft) {
+    check(device_rounds_ != nullptr, "a draft that the device knows, and no rounds");
+    return device_->draft_of_slot(slot, draft);
+  };
   const auto* device = std::get_if<DevicePending>(&state);
   if (device == nullptr) return info;
+  if (device_rounds_)
+    info.row_key_of = [this](const LogitRow& row, std::int32_t slot) {
+      return host_.row_key_of(row, slot);
+    };
   if (!device->has_masks)
     info.sample_row_of = [this](const LogitRow& row, std::int32_t slot) {
       return host_.sample_row_of(row, slot);
@@ -76,11 +88,12 @@ void Sampler::resolve(Context& ctx, const Tensor& ids) const {
 }
 
 void Sampler::run(Context& ctx, const Tensor& logits, const SamplingTensors& rows, bool has_edits,
-                  bool recorded) const {
+                  bool recorded, const StepOfRound* round) const {
   if (!device_ || logits.dim(0) == 0) return;
   if (has_edits) device_edits_->before(ctx, logits, rows.logit_edits);
   const Tensor tokens = device_->choose(ctx, logits, rows.sample_rows);
   if (has_edits) device_edits_->after(ctx, tokens, logits, rows.logit_edits);
+  if (round != nullptr) device_rounds_->accept(ctx, *round, tokens);
   if (recorded)
     device_->store(ctx, rows.logit_slots);
   else

@@ -53,6 +53,7 @@
 #include "batch/step_result.h"
 #include "sampling/device_logit_edits.h"
 #include "sampling/device_masks.h"
+#include "sampling/device_rounds.h"
 #include "sampling/device_sampler.h"
 #include "sampling/host_sampler.h"
 #include "sampling/row_sampling.h"
@@ -67,6 +68,7 @@ struct SamplerLimits {
   std::int64_t max_rows = 1;  // rows of logits that are computed at once
   int steps_in_flight = 1;
   bool chooses_drafts = false;         // the device chooses the tokens of rows of drafts
+  int max_drafts = 0;                  // of a slot, in rounds; 0: there are no rounds
   std::vector<double> pretended = {};  // as of HostSampler, for measurements
   Device device;
 
@@ -112,9 +114,10 @@ class Sampler {
   // On the stream. ids [tokens] int32: ids of slots become tokens.
   void resolve(Context& ctx, const Tensor& ids) const;
   // Chooses the tokens of logits [rows, vocab] f32 where tokens stay on the device; else nothing.
-  // `recorded`: the step is being captured as a graph.
+  // `recorded`: the step is being captured as a graph. `round`: of rows of drafts, where there are
+  // rounds; else null.
   void run(Context& ctx, const Tensor& logits, const SamplingTensors& rows, bool has_edits,
-           bool recorded) const;
+           bool recorded, const StepOfRound* round = nullptr) const;
   // Of a recorded step that chooses no tokens, as in a stage of a pipeline that is not the last.
   void run_nothing(Context& ctx, const SamplingTensors& rows) const;
   // The graph of such a step was launched.
@@ -122,6 +125,8 @@ class Sampler {
   // What a recorded step reads (ops::load_step_inputs).
   const Tensor& step_counter() const { return device_->step_counter(); }
   const Tensor& slot_tokens() const { return device_->slot_tokens(); }
+  // Null where there are no rounds.
+  const DeviceRounds* rounds() const { return device_rounds_.get(); }
 
   // Logits of rows [first, first + count) of the batch, in memory that the host reads.
   using LogitsOf = std::function<Tensor(std::int64_t first, std::int64_t count)>;
@@ -143,6 +148,7 @@ class Sampler {
   std::unique_ptr<DeviceSampler> device_;  // this and the next: null where the host samples alone
   std::unique_ptr<DeviceLogitEdits> device_edits_;
   std::unique_ptr<DeviceMasks> device_masks_;
+  std::unique_ptr<DeviceRounds> device_rounds_;  // null without rounds
 };
 
 }  // namespace sluice

@@ -36,6 +36,7 @@ void DpScheduler::queue(Sequence& s) {
   s.queue_key.priority =
       options_.policy == SchedulePolicy::kPriority ? s.request.request.priority : 0;
   waiting_.emplace(s.queue_key, &s);
+  rounds_until_look_ = 0;
 }
 
 // The next sequence to admit.
@@ -60,6 +61,7 @@ void DpScheduler::admit(std::vector<Event>& events) {
     Sequence& s = *pick();
     if (!try_admit(s)) {
       // It runs alone and no page is about to return: it will never fit.
+      rounds_until_look_ = kRoundsWithoutLook;
       if (!running_.empty() || !draining_.empty() || !retired_.empty()) return;
       fail(s, events);
       continue;

@@ -22,6 +22,9 @@ void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& fligh
   batch.branches.clear();
   batch.deterministic = false;
   batch.max_drafts = next_drafts_;
+  batch.is_round = is_round_;
+  rounds_in_flight_ += is_round_;
+  rounds_until_look_ = std::max(0, rounds_until_look_ - is_round_);
   flight.clear();
 
   for (const Item& item : prefills_) build_item(item, false, batch, flight);
@@ -51,6 +54,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                              std::vector<StepInFlightItem>& flight) {
   Sequence& s = *item.sequence;
   const int first = s.planned;
+  const bool is_ahead = is_ahead_of_round() && s.steps_in_flight > 0;
   const bool is_tree = decode && item.count > 1 && !s.draft_parents.empty();
   const DraftPaths paths = is_tree ? paths_of(s.branches.parents) : DraftPaths{};
   const int end = first + (is_tree ? 1 + paths.depth() : item.count);
@@ -58,6 +62,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   const std::int32_t row = batch.num_tokens();
   batch.items.push_back(
       {sequence_id(s.request.request.id, s.choice), s.slot, first, item.count, decode});
+  batch.items.back().is_ahead = is_ahead;
   batch.deterministic = batch.deterministic || s.request.request.deterministic;
   const int known_end = std::min(end, s.num_known());
   if (first < known_end)
@@ -91,6 +96,8 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   out.sequence = &s;
   out.end = end;
   out.decode = decode;
+  out.is_round = is_round_;
+  out.is_ahead = is_ahead;
   out.draft_kind = s.draft_kind;
   out.is_tree = is_best_of_tree;
   out.next_is_tree = next_drafts_ != 0 && !s.branches.pages.empty();

@@ -14,11 +14,14 @@ void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> f
                            result.failed.size() == flight.size()),
         "step {}: {} items, but a result of {}, {} and {}", step, flight.size(),
         result.token_offsets.size(), result.prompt_offsets.size(), result.failed.size());
+  if (!flight.empty()) rounds_in_flight_ -= flight.front().is_round;
   for (std::size_t i = 0; i < flight.size(); ++i) {
-    const StepInFlightItem& item = flight[i];
+    StepInFlightItem item = flight[i];
     Sequence& s = *item.sequence;
     --s.steps_in_flight;
     s.samples_in_flight -= item.max_tokens;
+    if (item.is_ahead) item.end -= s.wrong_drafts;
+    s.wrong_drafts = 0;
     s.collected = item.end;
     const Exit exit = s.over ? Exit::kNone : take_result(s, item, i, result, events);
     s.draft_states.clear();
@@ -96,11 +99,12 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
   const int missing = item.max_tokens - static_cast<int>(tokens.size());
   check(missing >= 0, "an item of at most {} tokens brought {}", item.max_tokens, tokens.size());
   if (missing > 0) {
-    check(s.steps_in_flight == 0,
+    check(s.steps_in_flight == 0 || item.is_round,
           "rows of a sequence are taken back while {} steps of it are in flight",
           s.steps_in_flight);
     s.planned -= missing;
-    s.collected = s.planned;
+    s.collected = item.end - missing;
+    s.wrong_drafts = missing;
   }
   const bool has_logprobs = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
   const int output_before = s.num_output();
@@ -114,7 +118,9 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
   keep_right_state(s, item, s.num_output() - output_before);
   if (options_.max_drafts > 0) {
     s.draft_counts.is_on = true;
-    const auto drafts = result.drafts_of(index);
+    // The round that is in flight has them already.
+    const auto drafts =
+        s.steps_in_flight > 0 ? std::span<const std::int32_t>() : result.drafts_of(index);
     s.drafts.assign(drafts.begin(), drafts.end());
     const auto parents = result.draft_parents_of(index);
     s.draft_parents.assign(parents.begin(), parents.end());
@@ -274,6 +280,7 @@ void DpScheduler::leave(Sequence& s, Exit exit) {
 // released.
 void DpScheduler::drain(Sequence& s) {
   if (s.steps_in_flight > 0) return;
+  rounds_until_look_ = 0;
   std::erase(draining_, &s);
   store(s);
   s.reset_run();

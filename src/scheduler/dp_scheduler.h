@@ -30,7 +30,8 @@ struct StepInFlightItem {
   int num_prompt_rows = 0;
   DraftKind draft_kind = DraftKind::kMethod;
   bool decode = false;
-  bool snapshot = false;  // this step writes the next of sequence->snapshots
+  bool is_round = false, is_ahead = false;  // as in Batch and BatchItem
+  bool snapshot = false;                    // this step writes the next of sequence->snapshots
 };
 
 // Counters over all groups.
@@ -127,6 +128,15 @@ class DpScheduler {
   void charge_drafts();
   int draft_end(int end) const;
 
+  // rounds.cpp
+  bool may_plan_ahead_of_round() const;
+  // The step that is planned follows a round in flight.
+  bool is_ahead_of_round() const { return is_ahead_ && rounds_in_flight_ > 0; }
+  static bool needs_host(const Sequence& s);
+  void find_drafts_ahead(Sequence& s, int max_drafts) const;
+  bool can_be_round() const;
+  void withdraw();
+
   // build_batch.cpp
   void build_batch(Batch& batch, std::vector<StepInFlightItem>& flight);
   void build_item(const Item& item, bool decode, Batch& batch,
@@ -202,8 +212,16 @@ class DpScheduler {
   bool probes_next_ = false;    // the next step's drafts are there to see whether they pay
   bool explores_next_ = false;  // the next step checks all of them, to see what each brings
   bool is_ahead_ = false;       // another step is in flight
-  bool has_drafts_ = false;     // the last planned step
-  int steps_ahead_ = 0;         // since a step was planned with all tokens known
+  bool is_round_ = false;       // Batch::is_round
+  bool rounds_go_on_ = false;   // the drafts behind the last round pay
+  int round_drafts_ = 0;        // that the device makes behind it, for each sequence
+  int rounds_in_flight_ = 0;
+  // Rounds that may be planned ahead while sequences wait for which there was no room. So many
+  // after the last look; none once a sequence has come or gone.
+  static constexpr int kRoundsWithoutLook = 8;
+  int rounds_until_look_ = 0;
+  bool has_drafts_ = false;  // the last planned step
+  int steps_ahead_ = 0;      // since a step was planned with all tokens known
   std::size_t num_probes_ = 0;
   double token_s_ = 0;  // of plain decoding, for each sequence of the step
 

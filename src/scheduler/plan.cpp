@@ -24,7 +24,7 @@ void DpScheduler::plan(std::uint64_t step, bool is_ahead, Batch& batch,
                        std::vector<StepInFlightItem>& flight, std::vector<Event>& events) {
   step_ = step;
   is_ahead_ = is_ahead;
-  retracted_ = false;
+  retracted_ = is_round_ = false;
   prefills_.clear();
   decodes_.clear();
   const bool cut = options_.chunked_prefill_tokens > 0;
@@ -47,7 +47,7 @@ void DpScheduler::plan(std::uint64_t step, bool is_ahead, Batch& batch,
     }
     if (room != Room::kGone) ++i;
   }
-  if (!retracted_) admit(events);
+  if (!retracted_ && !is_ahead_of_round()) admit(events);
   if (options_.max_drafts > 0) plan_drafts();
   if (!decodes_.empty())
     ratio_ = std::max(min_ratio_, ratio_ - (initial_ratio_ - min_ratio_) / kRatioSteps);
@@ -177,7 +177,8 @@ void DpScheduler::free_behind_window(Sequence& s) {
   for (int g = 0; g < num_page_groups_; ++g) {
     const PageGroup& info = options_.groups[g];
     if (info.retention == Retention::kFull) continue;
-    const std::int64_t keep = std::min(info.keep_from(s.planned) / kPageSize, s.pages[g].size());
+    const std::int64_t keep =
+        std::min(info.keep_from(s.planned_for_sure()) / kPageSize, s.pages[g].size());
     // Holes are in front, so the search from the back ends at the first hole.
     for (std::int64_t i = keep; i > 0 && s.pages[g][i - 1] != kNoPage; --i)
       retire(s, g, s.pages[g].remove(i - 1));

@@ -26,6 +26,7 @@ void keep_in_tree(Sequence& s, const Keep& keep) {
 // then: not the text, whose last tokens are not known, and no draft behind the step in flight.
 bool DpScheduler::awaits_tokens() const {
   if (options_.max_drafts == 0) return false;
+  if (rounds_in_flight_ > 0) return !may_plan_ahead_of_round();
   if (!options_.draft_costs.are_known() || has_drafts_ || next_drafts_ > 0 ||
       !draft_controller_.is_off() || !waiting_.empty())
     return true;
@@ -50,7 +51,10 @@ void DpScheduler::plan_drafts() {
   bool any = false;
   for (Item& item : decodes_) {
     Sequence& s = *item.sequence;
-    find_drafts(s, most);
+    if (is_ahead_of_round() && s.steps_in_flight > 0)
+      find_drafts_ahead(s, most);
+    else
+      find_drafts(s, most);
     any = any || !s.drafts.empty();
     offer(s, s.draft_kind, static_cast<int>(s.drafts.size()), s.is_tree);
   }
@@ -77,6 +81,11 @@ void DpScheduler::plan_drafts() {
     while (decodes_[i].sequence->drafts.empty()) i = (i + 1) % decodes_.size();
     offers_[i].drafts = DraftController::kProbe;
   }
+  // A round has a draft at least.
+  const auto has_offer = [](const DraftController::Offer& one) { return one.drafts > 0; };
+  if (is_ahead_of_round() && any && std::ranges::none_of(offers_, has_offer))
+    for (std::size_t i = 0; i < decodes_.size(); ++i)
+      offers_[i].drafts = std::min<int>(1, static_cast<int>(decodes_[i].sequence->drafts.size()));
   for (std::size_t i = 0; i < decodes_.size(); ++i) {
     Sequence& s = *decodes_[i].sequence;
     const auto count = std::min<std::size_t>(s.drafts.size(), offers_[i].drafts);
@@ -100,6 +109,15 @@ void DpScheduler::plan_drafts() {
     drafts = std::max(drafts, count);
   }
   has_drafts_ = drafts > 0;
+  is_round_ = can_be_round();
+  if (is_round_) {
+    rounds_go_on_ = next_drafts_ != 0;
+    if (next_drafts_ <= 0) next_drafts_ = next_drafts_ < 0 ? options_.max_drafts : 1;
+    round_drafts_ = next_drafts_;
+    shared_counters_.stats.rounds_ahead += is_ahead_;
+  } else if (is_ahead_of_round()) {
+    return withdraw();
+  }
   if (!decodes_.empty()) ++shared_counters_.stats.steps_by_drafts.at(drafts);
   earn();
   charge_drafts();
@@ -175,9 +193,10 @@ void DpScheduler::keep_best_chain(Sequence& s) {
 
 // How many drafts each decode row may get so that the step stays within max_draft_rows.
 int DpScheduler::max_drafts_of_step() const {
-  if (options_.max_draft_rows == 0 || decodes_.empty()) return options_.max_drafts;
+  const int most = is_ahead_of_round() ? options_.max_round_rows : options_.max_draft_rows;
+  if (most == 0 || decodes_.empty()) return options_.max_drafts;
   const auto sequences = static_cast<int>(prefills_.size() + decodes_.size());
-  const int left = std::max(0, options_.max_draft_rows - sequences);
+  const int left = std::max(0, most - sequences);
   return std::min(options_.max_drafts, left / static_cast<int>(decodes_.size()));
 }
 
@@ -278,7 +297,7 @@ void DpScheduler::make_room_for_drafts(Sequence& s) {
 // chunks of prompts while drafts pay or may pay, so that a new sequence begins with a draft.
 int DpScheduler::choose_next_drafts() {
   probes_next_ = explores_next_ = false;
-  if (is_ahead_) {
+  if (is_ahead_ && !is_ahead_of_round()) {
     draft_controller_.pass();
     return 0;
   }

@@ -82,11 +82,13 @@ struct SchedulerOptions {
   int max_micro_batch = 0;
   bool disable_radix_cache = false;
   // Drafts of a sequence in a step; 0: no speculation. A step with drafts is the only one that is
-  // in flight. While none pays (draft_costs), there are max_steps_in_flight.
+  // in flight, but rounds are two. While none pays (draft_costs), there are max_steps_in_flight.
   int max_drafts = 0;
   // Sequences and drafts of a step with drafts, at most; 0: no limit. All sequences get equally
   // many.
   int max_draft_rows = 0;
+  // Rows of a step with drafts that may be a round (Batch::is_round), at most; 0: none may.
+  int max_round_rows = 0;
   // Makes what drafts the tokens of a choice; empty: drafts come with the results of steps.
   DrafterMaker make_drafter = {};
   // Drafts of a choice with a constraint that come from its grammar, before all others; empty:
@@ -132,6 +134,7 @@ struct SchedulerStats {
   // and by their place behind the known token.
   std::int64_t verifications = 0, drafted_rows = 0, drafted_tokens = 0, accepted_tokens = 0;
   std::vector<std::int64_t> accepted_by_place;
+  std::int64_t rounds_ahead = 0;              // steps planned while a round was in flight
   std::vector<std::int64_t> steps_by_drafts;  // with decode rows; by the most drafts of one of them
   double new_token_ratio = 0;                 // the maximum over the groups
 };

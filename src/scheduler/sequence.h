@@ -1,6 +1,7 @@
 // One choice of a request, and the request's state; private to scheduler/.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstdint>
@@ -89,6 +90,7 @@ struct Sequence {
   std::optional<double> draft_balance_s;
   int samples_in_flight = 0;
   int steps_in_flight = 0;
+  int wrong_drafts = 0;                // of the round that was committed last
   std::uint64_t last_step = 0;         // the last step that names the sequence
   bool published = false;              // its prompt is in the cache
   Exit exit = Exit::kNone;             // draining: the sequence leaves when no step names it
@@ -115,6 +117,10 @@ struct Sequence {
   int num_known() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_known() - num_prompt; }
   bool in_prefill() const { return planned < prefill_end; }
+  // Tokens of `planned` that are computed in any case: drafts in flight may be wrong.
+  int planned_for_sure() const {
+    return planned - std::max(0, samples_in_flight - steps_in_flight);
+  }
   bool wants_token() const;  // the sequence may still be unfinished after the steps in flight
   DraftAcceptance& draft_acceptance(DraftKind kind) {
     return draft_acceptances[static_cast<std::size_t>(kind)];

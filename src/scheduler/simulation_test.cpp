@@ -13,6 +13,7 @@
 #include "scheduler/scheduler.h"
 #include "scheduler/testing/sim_model.h"
 #include "scheduler/testing/sim_options.h"
+#include "scheduler/testing/sim_rounds.h"
 #include "scheduler/testing/sim_trees.h"
 #include "scheduler/testing/sim_truth.h"
 
@@ -105,9 +106,10 @@ class Episode {
     request.ignore_eos = chance(0.2);
     if (!drawn_.pressed && chance(0.3)) request.eos_ids = {between(0, sim::kVocab - 1)};
     if (chance(0.1)) request.params.stop_token_ids = random_.tokens(between(1, 3));
-    if (chance(0.2)) request.params.min_new_tokens = between(1, 30);
-    if (chance(0.15)) request.params.repetition_penalty = 1.1f;
-    if (chance(0.1))
+    const double host_share = drawn_.makes_rounds ? 0.01 : 1;
+    if (chance(0.2 * host_share)) request.params.min_new_tokens = between(1, 30);
+    if (chance(0.15 * host_share)) request.params.repetition_penalty = 1.1f;
+    if (chance(0.1 * host_share))
       request.logprob_start = between(0, static_cast<int>(request.prompt_ids.size()) - 1);
     if (chance(0.1)) request.params.num_top_logprobs = 0;
     if (chance(0.05)) request.deadline_s = static_cast<double>(counts_.steps + between(1, 60));
@@ -237,8 +239,11 @@ class Episode {
       counts_.trees += sim::check_branches(options_, step.dp[dp]);
     }
     results_.emplace_back();
-    device_.run(step, results_.back());
-    if (options_.max_drafts > 0) add_drafts(step, results_.back());
+    const Step settled = rounds_.settle(step);
+    device_.run(settled, results_.back());
+    if (options_.max_drafts > 0) add_drafts(settled, results_.back());
+    rounds_.note(settled, results_.back());
+    sim::count_rounds(settled, counts_);
     steps_.push_back(std::move(step));
     take_events();
     return true;
@@ -427,6 +432,7 @@ class Episode {
   const SchedulerOptions options_;
   Scheduler scheduler_;
   sim::Device device_;
+  sim::Rounds rounds_;
   Counts& counts_;
   std::vector<std::vector<std::int32_t>> documents_, past_;
   std::unordered_map<std::uint64_t, Live> live_;
@@ -471,17 +477,18 @@ TEST_P(Simulation, TokensAreThePlainModelsAndPagesAddUp) {
       "refused\n"
       "  retractions {}, evicted pages {}, tail copies {}, forks {}, tokens from the cache {}\n"
       "  aborted: waiting {}, prefill {}, decode {}, in flight {}\n"
-      "  drafts: all accepted {}, some {}, none {}, aborted {}, trees {}\n",
+      "  drafts: all accepted {}, some {}, none {}, aborted {}, trees {}, rounds ahead {}\n",
       dp_size, counts.steps, counts.mixed, counts.episodes, counts.requests, counts.finished,
       counts.failed, counts.refused, counts.retractions, counts.evictions, counts.tail_copies,
       counts.forks, counts.hits, counts.aborted[0], counts.aborted[1], counts.aborted[2],
       counts.aborted[3], counts.all_accepted, counts.some_accepted, counts.none_accepted,
-      counts.aborted_drafts, counts.trees);
+      counts.aborted_drafts, counts.trees, counts.rounds_ahead);
   EXPECT_GE(counts.steps, std::int64_t{kStepsAnEpisode} * share);
   for (std::int64_t count :
        {counts.retractions, counts.evictions, counts.tail_copies, counts.aborted[0],
         counts.aborted[1], counts.aborted[2], counts.aborted[3], counts.all_accepted,
-        counts.some_accepted, counts.none_accepted, counts.aborted_drafts, counts.trees})
+        counts.some_accepted, counts.none_accepted, counts.aborted_drafts, counts.trees,
+        dp_size == 1 ? counts.rounds_ahead : 10'000})
     EXPECT_GE(count, kTimedBuild ? 10'000 : 100);
 }
 

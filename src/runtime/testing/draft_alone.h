@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/batch_buffers.h"
+#include "runtime/steps/batch_buffers.h"
 #include "runtime/testing/draft_sequence.h"
 
 namespace sluice::draft_test {

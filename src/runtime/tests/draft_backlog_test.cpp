@@ -1,4 +1,4 @@
-#include "runtime/draft_backlog.h"
+#include "runtime/drafts/draft_backlog.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Drafts of models' own layers and of draft models: the same however a sequence is cut into steps,
 // and equal to recorded ones where those are there.
-#include "runtime/draft_runner.h"
+#include "runtime/drafts/draft_runner.h"
 
 #include <gtest/gtest.h>
 

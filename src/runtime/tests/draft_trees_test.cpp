@@ -1,5 +1,5 @@
 // Trees of drafts equal recorded ones, and a step computes their nodes as plain decoding does.
-#include "runtime/draft_trees.h"
+#include "runtime/drafts/draft_trees.h"
 
 #include "base/error.h"
 #include "runtime/testing/draft_sequence.h"

@@ -40,6 +40,7 @@ struct EpisodeOptions {
   double add_chance = 0, abort_chance = 0;
   bool pressed = false;           // many long answers, little memory
   double wrong_draft_chance = 0;  // of each draft
+  bool makes_rounds = false;      // requests ask for nothing that a round leaves to the host
 };
 
 inline EpisodeOptions random_episode(Random& random, int dp_size) {
@@ -123,6 +124,9 @@ inline EpisodeOptions random_episode(Random& random, int dp_size) {
         options.draft_costs.tree_levels = random.between(1, options.max_drafts);
       }
     }
+    if (!has_state && options.draft_branches == 1 && dp_size == 1)
+      options.max_round_rows = random.one_of({0, 4, 16, 100});
+    out.makes_rounds = options.max_round_rows > 0 && random.chance(0.8);
     out.wrong_draft_chance = random.one_of({0.0, 0.1, 0.3, 0.3, 0.7, 1.0});
   }
   options.pipelined = random.chance(0.3);

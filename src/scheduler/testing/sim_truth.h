@@ -15,7 +15,7 @@ struct Counts {
   std::int64_t aborted[4] = {};  // by Episode::Stage
   // rows with drafts, by how many of these were right; and those of requests aborted meanwhile
   std::int64_t all_accepted = 0, some_accepted = 0, none_accepted = 0, trees = 0,
-               aborted_drafts = 0;
+               aborted_drafts = 0, rounds_ahead = 0;
 };
 
 // The expected result of a choice.

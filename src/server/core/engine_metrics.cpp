@@ -204,6 +204,8 @@ const StatRow kSglangDraftStats[] = {
 const StatRow kOwnDraftStats[] = {
     {"sluice:verifications_total", "Decode rows computed while speculation is on", true,
      [](const EngineStats& s) { return double(s.verifications); }},
+    {"sluice:rounds_ahead_total", "Steps launched while one with drafts was in flight", true,
+     [](const EngineStats& s) { return double(s.rounds_ahead); }},
 };
 
 const StatRow kVllmDraftStats[] = {

@@ -34,7 +34,7 @@ std::int64_t padded_draft_rows(std::int64_t rows, std::int64_t largest);
 // What a step does beside plain decoding.
 struct GraphKind {
   bool has_edits = false;   // applies logit edits (ops/logit_edits.h)
-  bool has_drafts = false;  // computes rows of drafts (runtime/row_batch.h)
+  bool has_drafts = false;  // computes rows of drafts (runtime/steps/row_batch.h)
 };
 
 class DecodeGraphs {

@@ -1,4 +1,4 @@
-#include "runtime/row_batch.h"
+#include "runtime/steps/row_batch.h"
 
 #include <algorithm>
 #include <span>
@@ -85,6 +85,7 @@ const Batch& RowBatch::of(const Batch& batch, bool only_trees) {
         batch.state_slots.size());
   rows_.mode = batch.mode;
   rows_.deterministic = batch.deterministic;
+  rows_.is_round = batch.is_round;
   rows_.token_ids = batch.token_ids;
   rows_.items.clear();
   items_.clear();

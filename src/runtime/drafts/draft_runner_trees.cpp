@@ -4,7 +4,7 @@
 
 #include "batch/draft_paths.h"
 #include "ops/logit_edits.h"
-#include "runtime/draft_runner.h"
+#include "runtime/drafts/draft_runner.h"
 #include "tensor/copy.h"
 
 namespace sluice {

@@ -1,12 +1,12 @@
 // Runs of a draft that are recorded: those behind a step of decode rows, one for each depth. Each
-// row is an item (runtime/row_batch.h), and a place on the device holds what a sequence was given
-// last.
+// row is an item (runtime/steps/row_batch.h), and a place on the device holds what a sequence was
+// given last.
 #include <algorithm>
 
 #include "ops/elementwise.h"
 #include "ops/graph_io.h"
 #include "ops/tokens.h"
-#include "runtime/draft_runner.h"
+#include "runtime/drafts/draft_runner.h"
 
 namespace sluice {
 
@@ -15,8 +15,10 @@ BatchBuffers& DraftRunner::row_buffers(int depth) {
 }
 
 void DraftRunner::record(const GraphOptions& options, const Tensor& states,
-                         std::span<const std::int32_t> spare_pages, std::int64_t context_length) {
+                         std::span<const std::int32_t> spare_pages, std::int64_t context_length,
+                         const DeviceRounds* rounds) {
   if (!first_rows_) return;
+  rounds_ = rounds;
   all_states_ = states;
   spare_pages_.assign(spare_pages.begin(), spare_pages.begin() + std::ssize(limits_.groups));
   context_length_ = context_length;
@@ -66,6 +68,9 @@ const Batch& DraftRunner::as_rows() {
     last.sample = true;
     pass_.items[static_cast<std::size_t>(last.item)].slot = one.chosen;
   }
+  // Any row may be the last right one.
+  if (pass_.is_round)
+    for (LogitRow& row : rows) row.sample = true;
   return row_batch_.of(pass_);
 }
 
@@ -83,11 +88,13 @@ bool DraftRunner::replay(int depth) {
   if (!is_first)
     for (LogitRow& row : pass_.logit_rows) row.sample = true;
   const RowInfo info{.token_of_slot = [](std::int32_t slot) { return -1 - slot; },
+                     .draft_of_slot = [](std::int32_t, std::int32_t row) { return -1 - row; },
                      .sample_row_of =
                          [](const LogitRow& row, std::int32_t) {
                            return row.sample ? ops::SampleRow{.temperature = 0} : ops::SampleRow{};
                          },
-                     .sources = from_};
+                     .sources = from_,
+                     .moved_slots = pass_.is_round ? round_slots_ : std::span<std::int32_t>()};
   BatchBuffers& buffers = row_buffers(depth);
   const GraphKind kind{.has_edits = false, .has_drafts = is_first};
   const std::int64_t size = !graphs_.empty() ? graphs_[at]->size_for(rows)
@@ -115,11 +122,13 @@ void DraftRunner::run_rows(int depth, bool recorded) {
   const ForwardBatch& fb = buffers.view();
   const std::int64_t count = fb.num_tokens;
   const bool is_first = depth == 0;
-  const Tensor known = known_tokens();
+  // In a round the first run's tokens are those of the step's rows.
+  const Tensor known = is_first && rounds_ ? rounds_->next_tokens() : known_tokens();
   if (recorded)
     ops::load_step_inputs(ctx_, buffers.step_inputs(counters_.rows(depth, 1), known));
   else
     ops::take_slot_tokens(ctx_, known, fb.input_ids);
+  if (rounds_) place_rows(depth);
   DraftIO io{.target = {},
              .states = (is_first ? first_states_ : next_states_[depth % 2]).rows(0, count),
              .logits = logits_.rows(0, count)};
@@ -136,14 +145,32 @@ void DraftRunner::run_rows(int depth, bool recorded) {
   const SamplingTensors& sampling = buffers.sampling();
   ops::sample_tokens(ctx_, io.logits, sampling.sample_rows, tokens);
   if (recorded) {
-    // The host waits for the last run before the next step, so one box is enough.
-    const Tensor box = host_tokens_.tensor(DType::kI32, {count}, 4 * depth * tokens_.dim(1));
     ops::store_step_tokens(ctx_, tokens, sampling.logit_slots, chosen_, counters_.rows(depth, 1),
-                           {box, box});
+                           {host_box(depth, 0), host_box(depth, 1)});
   } else {
     ops::put_slot_tokens(ctx_, tokens, sampling.logit_slots, chosen_);
   }
   if (target_tokens_.defined()) ops::gather_rows(ctx_, target_tokens_, chosen_, known_);
+  if (rounds_)
+    ops::put_draft_tokens(ctx_, tokens, buffers.places().slots, sampling.logit_slots,
+                          target_tokens_, rounds_->drafts(depth));
+}
+
+void DraftRunner::place_rows(int depth) {
+  ops::RowPlaces places = row_buffers(depth).places();
+  if (depth == 0) places.logit_slots = row_buffers(depth).sampling().logit_slots;
+  if (depth == 1) places.sources = row_buffers(depth).sources();
+  const ops::RoundState& state = rounds_->state();
+  ops::place_rows(ctx_, places, depth == 0 ? state.wrong_first : state.wrong_next, state.last_rows);
+}
+
+Tensor DraftRunner::host_box(int depth, std::int64_t side) const {
+  return host_tokens_.tensor(DType::kI32, {tokens_.dim(1)},
+                             side * tokens_.bytes() + 4 * depth * tokens_.dim(1));
+}
+
+const std::int32_t* DraftRunner::last_box(int depth) {
+  return host_box(depth, (row_buffers(depth).num_replayed() + 1) % 2).ptr<std::int32_t>();
 }
 
 }  // namespace sluice

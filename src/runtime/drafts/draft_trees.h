@@ -24,7 +24,7 @@
 #include "batch/batch.h"
 #include "batch/step_result.h"
 #include "kernels/types/sampling_rows.h"
-#include "runtime/row_batch.h"
+#include "runtime/steps/row_batch.h"
 #include "speculative/draft_tree.h"
 #include "tensor/context.h"
 

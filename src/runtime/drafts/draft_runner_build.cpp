@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/draft_runner.h"
+#include "runtime/drafts/draft_runner.h"
 
 namespace sluice {
 namespace {

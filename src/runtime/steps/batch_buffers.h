@@ -12,7 +12,7 @@
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
 #include "kernels/types/sampling_rows.h"
-#include "runtime/row_batch.h"
+#include "runtime/steps/row_batch.h"
 #include "sampling/row_sampling.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
@@ -26,10 +26,11 @@ struct BatchLimits {
   std::int64_t max_logit_rows = 0;  // rows of logits computed at once
   int num_groups = 1;               // of pages
   bool has_states = false;          // sequences have a state in recurrent layers
-  bool draft_rows = false;          // steps of kTargetVerify come as rows (runtime/row_batch.h)
+  bool draft_rows = false;          // steps of kTargetVerify come as rows (row_batch.h)
   std::int64_t tree_rows = 0;       // of a tree of drafts; 0: there are no trees
   std::int64_t kept_rows = 0;       // states of rows that a draft keeps; 0: none
   bool has_sources = false;         // rows read states (RowInfo::sources)
+  bool has_rounds = false;          // the device may place rows of drafts (ops/tokens.h)
 };
 
 class BatchBuffers {
@@ -62,6 +63,7 @@ class BatchBuffers {
   // size.
   ops::StepInputs step_inputs(const Tensor& counter, const Tensor& slot_tokens) const;
   void replayed() { ++num_replayed_; }
+  std::int64_t num_replayed() const { return num_replayed_; }
   // Points logit_rows at rows [first, first + count) of batch.logit_rows. Nobody samples them on
   // the device.
   const ForwardBatch& set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
@@ -79,6 +81,10 @@ class BatchBuffers {
   // [rows] int32 of a padded step, on the device: RowInfo::sources, and 0 of padding. Undefined
   // without has_sources.
   const Tensor& sources() const { return sources_; }
+  // Of rows of drafts, where the limits have rounds: how the device places them, and [rows] int32
+  // the slots of those in a round, else -1.
+  ops::RowPlaces places() const;
+  const Tensor& round_slots() const { return round_slots_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
@@ -89,7 +95,7 @@ class BatchBuffers {
         logit_slots, sample_rows, logit_edits;
     // Rows by state: of recurrent layers. The number of sequences is that of fill().
     Tensor state_starts, state_prefixes, state_slots, state_sources;
-    Tensor kept_slots, sources;
+    Tensor kept_slots, sources, round_slots, moved_slots, row_keys;
     std::vector<Tensor> page_tables, out_cache_locs, branch_from, branch_to;  // by group
     std::int64_t head_bytes = 0;  // of what comes before the page tables
     std::int64_t bytes = 0;
@@ -109,6 +115,7 @@ class BatchBuffers {
   void set_logit_views(std::int64_t count);
   void put_kept_slots(const RowInfo& info, std::int64_t num_rows);
   void put_sources(const RowInfo& info);
+  void put_rounds(const Batch& batch, const RowInfo& info, std::int64_t num_rows);
   void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows,
                  std::int64_t moves, std::size_t side);
   std::size_t next_side();
@@ -129,7 +136,7 @@ class BatchBuffers {
   Buffer on_device_;               // of equal size; empty on the CPU
   ForwardBatch view_;
   SamplingTensors sampling_;
-  Tensor kept_slots_, sources_;
+  Tensor kept_slots_, sources_, round_slots_;
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-#include "runtime/batch_buffers.h"
+#include "runtime/steps/batch_buffers.h"
 
 #include <algorithm>
 #include <numeric>
@@ -66,6 +66,11 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   }
   if (limits.kept_rows > 0) step.kept_slots = cursor.take(DType::kI64, {tokens});
   if (limits.has_sources) step.sources = cursor.take(DType::kI32, {tokens});
+  if (limits.has_rounds) {
+    step.round_slots = cursor.take(DType::kI32, {tokens});
+    step.moved_slots = cursor.take(DType::kI32, {tokens});
+    step.row_keys = cursor.take(DType::kU8, {tokens, sizeof(ops::RowKey)});
+  }
   for (int g = 0; g < limits.num_groups; ++g)
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   for (int g = 0; moves > 0 && g < limits.num_groups; ++g)
@@ -175,7 +180,7 @@ void BatchBuffers::put_states(const Batch& batch) {
   std::int32_t row = 0, seqs = 0;
   for (std::size_t i = 0; i < num_items; ++i) {
     const BatchItem& item = batch.items[i];
-    // Items of draft rows (runtime/row_batch.h) continue the item before.
+    // Items of draft rows (runtime/steps/row_batch.h) continue the item before.
     const bool continues = has_draft_rows(batch) && i > 0 && item.slot == batch.items[i - 1].slot;
     const std::int32_t drafts = item.decode ? item.count - 1 : 0;
     for (std::int32_t k = 0; k <= drafts; ++k, ++seqs) {
@@ -214,7 +219,9 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowInfo& info) {
     host_.prefix_lens.ptr<std::int32_t>()[s] = item.first;
     for (std::int32_t i = 0; i < item.count; ++i, ++row) {
       const std::int32_t token = batch.token_ids[static_cast<std::size_t>(row)];
-      ids[row] = token == kTokenFromSlot ? info.token_of_slot(item.slot) : token;
+      ids[row] = token == kTokenFromSlot  ? info.token_of_slot(item.slot)
+                 : token < kTokenFromSlot ? info.draft_of_slot(item.slot, kDraftFromSlot - token)
+                                          : token;
       positions[row] = item.first + i;
       row_seq[row] = s;
     }
@@ -252,8 +259,9 @@ void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::i
     const LogitRow& row = batch.logit_rows[index];
     const std::int32_t slot = batch.items[static_cast<std::size_t>(row.item)].slot;
     host_.logit_rows.ptr<std::int32_t>()[i] = row.row;
-    host_.logit_slots.ptr<std::int32_t>()[i] =
-        row.sample && !has_neighbour(batch, index) ? slot : -1;
+    // In a round of the draft the device leaves one row of a sequence its slot.
+    const bool has_slot = (limits_.has_sources && batch.is_round) || !has_neighbour(batch, index);
+    host_.logit_slots.ptr<std::int32_t>()[i] = row.sample && has_slot ? slot : -1;
     ops::as_sample_rows(host_.sample_rows)[i] =
         info.sample_row_of ? info.sample_row_of(row, slot) : ops::SampleRow{};
     ops::as_logit_edits(host_.logit_edits)[i] =
@@ -283,6 +291,43 @@ void BatchBuffers::put_sources(const RowInfo& info) {
         info.sources.size(), host_.sources.dim(0));
   std::fill(std::ranges::copy(info.sources, rows).out, rows + host_.sources.dim(0), 0);
   sources_ = twin(host_.sources);
+}
+
+// Rows of drafts. A row is an item, and has a row of logits.
+void BatchBuffers::put_rounds(const Batch& batch, const RowInfo& info, std::int64_t num_rows) {
+  if (!limits_.has_rounds) return;
+  for (const Tensor* slots : {&host_.round_slots, &host_.moved_slots})
+    std::fill_n(slots->ptr<std::int32_t>(), slots->dim(0), -1);
+  round_slots_ = twin(host_.round_slots);
+  if (!batch.is_round) return;
+  auto* const round = host_.round_slots.ptr<std::int32_t>();
+  auto* const moved = host_.moved_slots.ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < num_rows; ++i) {
+    const BatchItem& item = batch.items[static_cast<std::size_t>(i)];
+    round[i] = item.slot;
+    if (item.is_ahead) moved[i] = item.slot;
+    if (info.row_key_of)
+      ops::as_row_keys(host_.row_keys)[i] =
+          info.row_key_of(batch.logit_rows[static_cast<std::size_t>(i)], item.slot);
+  }
+  if (!info.moved_slots.empty()) std::ranges::copy(info.moved_slots, moved);
+}
+
+ops::RowPlaces BatchBuffers::places() const {
+  ops::RowPlaces out{.slots = twin(host_.moved_slots),
+                     .positions = view_.positions,
+                     .seq_lens = view_.seq_lens,
+                     .page_tables = {},
+                     .out_cache_locs = {}};
+  for (const GroupView& group : view_.groups) {
+    out.page_tables.push_back(group.page_table);
+    out.out_cache_locs.push_back(group.out_cache_loc);
+  }
+  if (!limits_.has_sources) {
+    out.row_keys = twin(host_.row_keys);
+    out.sample_rows = sampling_.sample_rows;
+  }
+  return out;
 }
 
 // Behind the moves, null for none, spare slots move to themselves.
@@ -317,6 +362,7 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info,
   const std::int64_t count = std::min<std::int64_t>(
       static_cast<std::int64_t>(batch.logit_rows.size()), limits_.max_logit_rows);
   put_logit_rows(batch, 0, count, info);
+  put_rounds({}, {}, 0);
   set_logit_views(count);
   upload_all();
   return view_;
@@ -345,6 +391,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
   put_logit_rows(batch, 0, real, info);
   put_kept_slots(info, real);
   put_sources(info);
+  put_rounds(batch, info, real);
   host_.start_loc.ptr<std::int32_t>()[0] = 0;
   for (std::int64_t s = real; s < num_seqs; ++s) {
     for (const Tensor* zero : {&host_.input_ids, &host_.positions, &host_.prefix_lens})

@@ -1,4 +1,4 @@
-#include "runtime/draft_runner.h"
+#include "runtime/drafts/draft_runner.h"
 
 #include <algorithm>
 #include <cstring>
@@ -150,7 +150,9 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
                    shape_.vocab_size, 0, 0};
   logits_.stride = {shape_.vocab_size, 1, 0, 0};
   if (ctx.device.kind != DeviceKind::kCpu)
-    host_tokens_ = Buffer::staging(tokens_.bytes(), ctx.device);
+    for (StreamEvent& event : round_done_) event = StreamEvent(ctx.device);
+  if (ctx.device.kind != DeviceKind::kCpu)
+    host_tokens_ = Buffer::staging(2 * tokens_.bytes(), ctx.device);
   if (limits.has_trees()) {
     if (ctx.device.kind != DeviceKind::kCpu)
       host_best_ = Buffer::staging(best_tokens_.bytes(), ctx.device);
@@ -346,14 +348,14 @@ void DraftRunner::run(const Batch& given, const Tensor& states, BatchResult& res
 }
 
 void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result) {
-  Tensor tokens = tokens_;
-  if (ctx_.device.kind != DeviceKind::kCpu && depths > 0) {
-    tokens = host_tokens_.tensor(DType::kI32, {tokens_.dim(0), tokens_.dim(1)});
+  const auto is_there = [&](std::int64_t depth) {
+    return is_on_host_[static_cast<std::size_t>(depth)] != 0;
+  };
+  const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
+  if (!on_cpu && depths > 0) {
+    const Tensor tokens = host_tokens_.tensor(DType::kI32, {tokens_.dim(0), tokens_.dim(1)});
     // A block's lie at one depth, over the rows of all.
     const std::int64_t rows = shape_.block_size > 0 ? tokens_.dim(0) : depths;
-    const auto is_there = [&](std::int64_t depth) {
-      return is_on_host_[static_cast<std::size_t>(depth)] != 0;
-    };
     for (std::int64_t first = 0, end = 0; first < rows; first = end) {
       end = first + 1;
       while (end < rows && is_there(end) == is_there(first)) ++end;
@@ -365,7 +367,9 @@ void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result
   const std::span<const std::int32_t> target_tokens = model_.target_tokens();
   std::vector<std::vector<std::int32_t>> drafts(num_items);
   for (int depth = 0; depth < depths; ++depth) {
-    const auto* chosen = tokens.at(depth).ptr<std::int32_t>();
+    const auto* chosen = on_cpu            ? tokens_.at(depth).ptr<std::int32_t>()
+                         : is_there(depth) ? last_box(depth)
+                                           : host_box(depth, 0).ptr<std::int32_t>();
     for (const Choice& choice : choices_[static_cast<std::size_t>(depth)]) {
       std::vector<std::int32_t>& of_item = drafts[static_cast<std::size_t>(choice.item)];
       const std::int32_t token = chosen[choice.row];

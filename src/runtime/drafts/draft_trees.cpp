@@ -1,4 +1,4 @@
-#include "runtime/draft_trees.h"
+#include "runtime/drafts/draft_trees.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/decode_graphs.h"
+#include "runtime/steps/decode_graphs.h"
 
 #include <algorithm>
 #include <bit>

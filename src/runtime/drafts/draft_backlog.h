@@ -1,4 +1,5 @@
-// Slots that a draft has not filled, because it did not run behind a step (runtime/draft_runner.h).
+// Slots that a draft has not filled, because it did not run behind a step
+// (runtime/drafts/draft_runner.h).
 //
 //   DraftBacklog backlog(2048);
 //   const auto row = backlog.reserve(count);         // memory for the states of a step's slots

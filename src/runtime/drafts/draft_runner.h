@@ -16,13 +16,14 @@
 // A draft of blocks (DraftShape::block_size) takes two passes: one fills the slots, one has all
 // drafts. The rows of its block lie behind the filled slots, and are written over later.
 // A tree of drafts has the best `topk` nodes of each depth as rows of a run, in the pages of the
-// item's branches (runtime/draft_trees.h).
+// item's branches (runtime/drafts/draft_trees.h).
 //
 // Behind a step that wants no drafts (Batch::max_drafts) nothing runs. Its states are kept, and its
 // slots are filled before the next drafts: a whole chunk in one run.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,11 +35,12 @@
 #include "batch/page_group.h"
 #include "batch/step_result.h"
 #include "models/draft_model.h"
-#include "runtime/batch_buffers.h"
-#include "runtime/decode_graphs.h"
-#include "runtime/draft_backlog.h"
-#include "runtime/draft_trees.h"
-#include "runtime/row_batch.h"
+#include "runtime/drafts/draft_backlog.h"
+#include "runtime/drafts/draft_trees.h"
+#include "runtime/steps/batch_buffers.h"
+#include "runtime/steps/decode_graphs.h"
+#include "runtime/steps/row_batch.h"
+#include "sampling/device_rounds.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/stream.h"
@@ -88,10 +90,24 @@ class DraftRunner {
   // Whether run() needs the states of a batch. On a CPU prompts behind which no drafts are wanted
   // are lost to the draft: to make up for them costs as much as the draft's run.
   bool wants_states(const Batch& batch) const;
+  // The same of a round (Batch::is_round), before its result is known: what it drafts goes to the
+  // slots of the sequences, and later to the host. At most one more round is run before.
+  struct Sent {
+    std::vector<const std::int32_t*> tokens;  // [depth]: of the rows of a run
+    std::vector<std::vector<std::int32_t>> copies;
+    std::size_t turn = 0;
+  };
+  Sent run_round(const Batch& batch);
+  // Fills the drafts of the round's result.
+  void collect_round(const Batch& batch, const Sent& sent, BatchResult& result);
+  // Rows of a step that can be a round, at most; 0: there are no rounds.
+  std::int64_t max_round_rows() const;
   // Records the runs of chains behind decode rows, so that one costs the host one call. `states`:
   // those that run() is given, of all rows of a step. `spare_pages`: by group, for padding.
+  // `rounds`: null where there are none.
   void record(const GraphOptions& options, const Tensor& states,
-              std::span<const std::int32_t> spare_pages, std::int64_t context_length);
+              std::span<const std::int32_t> spare_pages, std::int64_t context_length,
+              const DeviceRounds* rounds);
   std::size_t num_graphs() const;
   // `states` [tokens of the batch, target_width]: the target's; undefined where the draft reads
   // none, or the batch needs none. `result`: of the batch.
@@ -144,6 +160,13 @@ class DraftRunner {
   bool replay(int depth);
   // The run over the view of row_buffers(); a `recorded` one loads its inputs itself.
   void run_rows(int depth, bool recorded);
+  // Where the device puts the tokens of a recorded run, in turn; and of the last one.
+  Tensor host_box(int depth, std::int64_t side) const;
+  const std::int32_t* last_box(int depth);
+  void build_round(const Batch& batch);
+  void send(int depth, Sent& sent);
+  // The rows of a run, where the device may place them.
+  void place_rows(int depth);
   // What the places of sequences hold, as the target knows it.
   Tensor known_tokens() const {
     return target_tokens_.defined() ? known_.reshape({known_.dim(0)}) : chosen_;
@@ -211,6 +234,10 @@ class DraftRunner {
   std::vector<std::int32_t> spare_pages_;
   std::int64_t context_length_ = 0;
   bool recorded_deterministic_ = false;
+  const DeviceRounds* rounds_ = nullptr;
+  std::vector<std::int32_t> round_slots_;  // of the rows of a run in a round
+  std::array<StreamEvent, 2> round_done_;
+  std::size_t round_turn_ = 0;
   std::vector<char> is_on_host_;  // [depth]: the device has written the tokens to host_tokens_
 };
 
