@@ -3,7 +3,7 @@
 // calls are measured. Prints one JSON object per line: microseconds, and the share of the rate of a
 // copy (bytes) or of a large GEMM (operations) in the same run.
 //
-//   gpu_kernels [FAMILY...]     fused prefill experts small attention products fp8 int
+//   gpu_kernels [FAMILY...]     fused prefill experts small attention drafts products fp8 int
 //                               index mla dsa
 #include "gpu/kernels.h"
 
@@ -181,6 +181,66 @@ void small(Bench& bench) {
   }
 }
 
+// The last rows of one sequence in a step of drafts. Either a launch before attention writes all
+// keys, or each row prepares those of the rows before it.
+void draft_rows(Bench& bench) {
+  constexpr std::int64_t kHeads = 32, kKvHeads = 8, kDim = 128, kQWidth = kHeads * kDim,
+                         kKvWidth = kKvHeads * kDim, kMaxPages = 640;
+  Context& ctx = bench.machine.ctx;
+  for (const std::int64_t length : {512, 8192})
+    for (const std::int64_t tokens : {1, 4, 8}) {
+      const std::int64_t pages = length / 64;
+      const int sets = sets_for(4 * length * kKvWidth);
+      const Tensor k_pool = bench.take(DType::kBF16, {sets, length, kKvWidth}),
+                   v_pool = bench.take(DType::kBF16, {sets, length, kKvWidth});
+      const Tensor fused = bench.take(DType::kF32, {tokens, kQWidth + 2 * kKvWidth}),
+                   angles = bench.take(DType::kF32, {tokens, kDim}),
+                   weight = bench.take(DType::kF32, {kDim});
+      const Tensor mixed = bench.take(DType::kF32, {tokens, kHeads, kDim}),
+                   rounded = bench.take(DType::kBF16, {tokens, kHeads, kDim});
+      const auto page_of = [&](std::int64_t entry) { return entry * 7919 % pages; };
+      const auto row_of = [](std::int64_t t) { return static_cast<std::int32_t>(t); };
+      ops::PagedRows rows{
+          bench.integers({tokens, kMaxPages},
+                         [&](std::int64_t i) {
+                           const std::int64_t entry = i % kMaxPages;
+                           return static_cast<std::int32_t>(entry < pages ? page_of(entry) : -1);
+                         }),
+          bench.integers({tokens}, row_of), bench.integers({tokens}, [&](std::int64_t t) {
+            return static_cast<std::int32_t>(length - tokens + t);
+          })};
+      const Tensor slots = bench.take(DType::kI64, {tokens}, false);
+      HostImage image(slots);
+      for (std::int64_t t = 0; t < tokens; ++t)
+        image.tensor().ptr<std::int64_t>()[t] = page_of(pages - 1) * 64 + 64 - tokens + t;
+      image.put();
+      const ops::HeadRotation rotation{
+          .q_weight = weight, .k_weight = weight, .eps = 1e-6f, .cos_sin = angles};
+      const Tensor q = ops::heads_of_rows(fused.slice(1, 0, kQWidth), kHeads),
+                   k = fused.slice(1, kQWidth, kKvWidth),
+                   v = fused.slice(1, kQWidth + kKvWidth, kKvWidth);
+      const double bytes = 4.0 * static_cast<double>(length * kKvWidth);
+      const auto shape = [&](const char* way) {
+        return fmt::format("qwen3-8b: {} rows of {}, {}", tokens, length, way);
+      };
+      bench.time("draft_rows", shape("keys before"), bytes, 0, sets, [&](int i) {
+        ops::rotate_write_then_attend(ctx, q, k, v, rotation, slots, k_pool.at(i), v_pool.at(i),
+                                      kKvHeads, rows, {.scale = 0.1f}, mixed, rounded);
+      });
+      rows.runs = {.places = bench.integers({tokens}, row_of), .longest = tokens};
+      bench.time("draft_rows", shape("one launch"), bytes, 0, sets, [&](int i) {
+        ops::rotate_write_and_attend(ctx, q, k, v, rotation, slots, k_pool.at(i), v_pool.at(i),
+                                     kKvHeads, rows, {.scale = 0.1f}, mixed, rounded);
+      });
+      rows.runs = {};
+      bench.time("draft_rows", shape("as alone"), bytes, 0, sets, [&](int i) {
+        ops::rotate_write_and_attend(ctx, q, k, v, rotation, slots, k_pool.at(i), v_pool.at(i),
+                                     kKvHeads, rows, {.scale = 0.1f}, mixed, rounded);
+      });
+      bench.clear();
+    }
+}
+
 // The parts of a layer for few rows, each in one launch; then whole layers in the order of a step.
 void fused(Bench& bench) {
   Context& ctx = bench.machine.ctx;
@@ -323,7 +383,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"fused", fused},         {"prefill", prefill},   {"experts", experts}, {"small", small},
     {"attention", attention}, {"products", products}, {"fp8", fp8},         {"int", int_weights},
-    {"index", index},         {"mla", mla},           {"dsa", dsa}};
+    {"index", index},         {"mla", mla},           {"dsa", dsa},         {"drafts", draft_rows}};
 
 }  // namespace
 

@@ -226,6 +226,8 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
                              const Tensor& mixed, const Tensor& out) {
   expect_rotate_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
                            mixed, out);
+  if (rows.runs.places.defined())
+    expect(ctx, "rotate_write_and_attend places", rows.runs.places, {q.dim(0)}, kIndex);
   on_device<cpu::rotate_write_and_attend, cuda::rotate_write_and_attend>(
       ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, mixed, out);
 }

@@ -84,7 +84,8 @@ void norm_gate_up(const WeightOps& row, Context& ctx, const NormedRows& x, const
 
 // Four steps: norm_and_rotate_heads() if `rotation` is defined, kv_write, attention into `mixed`
 // (write_and_attend()), and rounding of `mixed` to `out` unless both are the same tensor.
-// Overwrites q and k. A GPU takes one launch if every row belongs to a sequence of its own.
+// Overwrites q and k. A GPU takes one launch if every row has a row of the page table of its own.
+// Then no row may read what another one writes, but for the rows of its run (rows.runs).
 void rotate_write_and_attend(Context& ctx, const Tensor& q,  // [T, h, d] f32
                              const Tensor& k,                // [T, kv * d] f32, strided rows
                              const Tensor& v,                // [T, kv * dv] f32, strided rows
@@ -95,9 +96,9 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q,  // [T, h, d] f32
                              const Tensor& mixed,  // [T, h, dv] f32: overwritten
                              const Tensor& out);   // [T, h, dv] f32 or bf16
 
-// The same where a row may read keys that other rows write although each has a row of the page
-// table of its own (rows of drafts): all keys and values are written before a row attends. Where
-// `from_slots` [moves] int64 is defined, kv_move() to `to_slots` comes between them.
+// The same where a row may read keys that any other row writes although each has a row of the page
+// table of its own (rows of draft trees): all keys and values are written before a row attends.
+// Where `from_slots` [moves] int64 is defined, kv_move() to `to_slots` comes between them.
 void rotate_write_then_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                               const HeadRotation& rotation, const Tensor& slots,
                               const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,

@@ -72,10 +72,21 @@ class Batch {
   std::int64_t slots() const { return num_pages_ * 64; }
   std::int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   std::int64_t position(std::int64_t t) const { return positions_[static_cast<std::size_t>(t)]; }
+  // Of the sequence of row t; -1: none.
+  std::int64_t page(std::int64_t t, std::int64_t entry) const {
+    return static_cast<std::int64_t>(
+        table_->at(table_->host.data, seqs_[static_cast<std::size_t>(t)], entry, 0));
+  }
+  std::int64_t max_pages() const { return table_->host.dim(1); }
   // The slot of row t's key at position p.
-  std::int64_t slot(std::int64_t t, std::int64_t p) const {
-    const auto page = table_->at(table_->host.data, seqs_[static_cast<std::size_t>(t)], p / 64, 0);
-    return static_cast<std::int64_t>(page) * 64 + p % 64;
+  std::int64_t slot(std::int64_t t, std::int64_t p) const { return page(t, p / 64) * 64 + p % 64; }
+  // The rows before row t that are of its sequence.
+  std::int64_t place(std::int64_t t) const {
+    std::int64_t place = 0;
+    while (place < t &&
+           seqs_[static_cast<std::size_t>(t - place - 1)] == seqs_[static_cast<std::size_t>(t)])
+      ++place;
+    return place;
   }
   ops::PagedRows rows(const Context& ctx) const {
     ops::PrefillRuns prefill = prefill_;
@@ -100,6 +111,8 @@ class Batch {
     });
   }
 
+  const Tensor& positions(const Context& ctx) const { return (*position_)(ctx); }
+
  private:
   static constexpr std::int64_t kPrefillBytes = 16 << 20;
 
@@ -107,6 +120,37 @@ class Batch {
   std::int64_t num_pages_ = 0;
   ops::PrefillRuns prefill_;
   std::unique_ptr<Twin> memory_, table_, row_seq_, position_;
+};
+
+// The rows of a batch as a step of drafts has them: each is a sequence with the pages of its own.
+class BatchRuns {
+ public:
+  BatchRuns(Bench& bench, const Batch& batch)
+      : batch_(batch),
+        table_(bench, DType::kI32, {batch.tokens(), batch.max_pages()}),
+        seqs_(bench, DType::kI32, {batch.tokens()}),
+        places_(bench, DType::kI32, {batch.tokens()}) {
+    table_.set([&](std::int64_t t, std::int64_t entry, std::int64_t) {
+      return static_cast<double>(batch.page(t, entry));
+    });
+    seqs_.set([](std::int64_t t, std::int64_t, std::int64_t) { return static_cast<double>(t); });
+    places_.set([&](std::int64_t t, std::int64_t, std::int64_t) {
+      longest_ = std::max(longest_, batch.place(t) + 1);
+      return static_cast<double>(batch.place(t));
+    });
+  }
+  ops::PagedRows rows(const Context& ctx) const {
+    return {table_(ctx),
+            seqs_(ctx),
+            batch_.positions(ctx),
+            {},
+            {.places = places_(ctx), .longest = longest_}};
+  }
+
+ private:
+  const Batch& batch_;
+  Twin table_, seqs_, places_;
+  std::int64_t longest_ = 1;
 };
 
 }  // namespace sluice::oracle

@@ -130,9 +130,10 @@ struct Heads {
   bool norm, interleaved;
 };
 
-// One batch and one kind of heads: both windows, both types of the output.
+// One batch and one kind of heads: all windows, both types of the output. `runs`: the batch as
+// decode rows alone; null: as it is, and also with moves.
 void check_rotated_attention(Bench& bench, const Batch& batch, const std::string& name,
-                             const Heads& h, DType cache) {
+                             const Heads& h, DType cache, const BatchRuns* runs = nullptr) {
   const std::int64_t tokens = batch.tokens(), kv_width = h.kv_heads * h.dim;
   Twin q0(bench, DType::kF32, {tokens, h.heads, h.dim}), k0(bench, DType::kF32, {tokens, kv_width});
   Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}),
@@ -195,13 +196,20 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
         out(bench, out_type, {tokens, h.heads, h.dim});
     Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit + tie)};
     if (out_type == DType::kBF16) allowed.relative = 2 * kBf16Unit;
-    for (const std::int64_t window : {0, 50})
-      for (const bool moves : {false, true})
+    // A window of 3 keys begins within a run.
+    for (const std::int64_t window : runs ? std::vector{0, 3, 50} : std::vector{0, 50})
+      for (const bool other : {false, true}) {
+        const bool moves = other && !runs, in_order = other && runs;
+        if (in_order && window == 50) continue;
         bench.compare(
-            moves ? "rotate_write_then_attend" : "rotate_write_and_attend",
+            moves  ? "rotate_write_then_attend"
+            : runs ? in_order ? "runs in order" : "runs"
+                   : "rotate_write_and_attend",
             fmt::format("{}: {} of {} heads of {} {}, window {}, to {}", name, h.heads, h.kv_heads,
                         h.dim, dtype_name(cache), window, dtype_name(out_type)),
-            {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}}, [&](Context& ctx) {
+            {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}},
+            [&](Context& given) {
+              Context ctx = in_order ? deterministic(given) : given;
               ops::convert(ctx, q0(ctx), q(ctx));
               ops::convert(ctx, k0(ctx), k(ctx));
               const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
@@ -218,10 +226,11 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
                                               keys, values, h.kv_heads, batch.rows(ctx), params, to,
                                               out(ctx), from_slots(ctx), to_slots(ctx));
               else
-                ops::rotate_write_and_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
-                                             keys, values, h.kv_heads, batch.rows(ctx), params, to,
-                                             out(ctx));
+                ops::rotate_write_and_attend(
+                    ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx), keys, values, h.kv_heads,
+                    runs ? runs->rows(ctx) : batch.rows(ctx), params, to, out(ctx));
             });
+      }
   }
 }
 
@@ -251,6 +260,38 @@ void check_heads(Bench& bench) {
           Heads{8, 2, 64, 64, false, false}, Heads{192, 48, 128, 128, true, false}})
       for (const DType cache : {DType::kBF16, DType::kF8E4M3})
         check_rotated_attention(bench, batch, c.name, h, cache);
+  }
+}
+
+// Rows of drafts: each reads the keys of the rows before it, which the same launch writes.
+void check_runs(Bench& bench) {
+  struct Case {
+    const char* name;
+    std::vector<std::int64_t> lengths;  // the last rows of each sequence are a run
+    std::vector<std::int64_t> rows;
+  };
+  // Runs within 16 keys, over two warps, over two pages, over two splits; from the first key of
+  // all; as clusters where there are few heads; longer than the kernel takes.
+  const Case cases[] = {
+      {"short", {1, 7, 8, 64, 65, 127, 128, 129, 80, 83}, {1, 7, 8, 4, 3, 8, 6, 5, 2, 7}},
+      {"long", {1000, 64, 5000, 5000, 1027}, {4, 1, 8, 2, 5}},
+      {"four rows", {1026}, {4}},
+      {"eight rows", {5000}, {8}},
+      {"two rows", {65}, {2}},
+      {"twelve rows", {130, 70}, {12, 3}}};
+  for (const Case& c : cases) {
+    std::vector<RowRun> ends;
+    for (std::size_t s = 0; s < c.lengths.size(); ++s)
+      ends.push_back({static_cast<std::int64_t>(s), c.lengths[s] - c.rows[s], c.lengths[s]});
+    const Batch batch(bench, c.lengths, ends);
+    const BatchRuns runs(bench, batch);
+    for (const Heads& h : {Heads{8, 2, 128, 128, true, false}, Heads{16, 1, 128, 64, false, false},
+                           Heads{12, 1, 64, 64, true, true}, Heads{5, 5, 96, 96, false, false},
+                           Heads{12, 1, 96, 96, true, false}, Heads{4, 2, 256, 64, true, false},
+                           Heads{32, 8, 128, 128, true, false}, Heads{3, 3, 80, 80, true, false},
+                           Heads{8, 2, 64, 64, false, false}})
+      for (const DType cache : {DType::kBF16, DType::kF8E4M3})
+        check_rotated_attention(bench, batch, fmt::format("runs, {}", c.name), h, cache, &runs);
   }
 }
 
@@ -339,6 +380,7 @@ void check_fused(Bench& bench) {
   check_fused_gemms(bench);
   check_gates_of_many(bench);
   check_heads(bench);
+  check_runs(bench);
   check_mixtures(bench);
 }
 

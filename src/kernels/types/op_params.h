@@ -19,6 +19,13 @@ struct PrefillRuns {
   Tensor memory = {};
 };
 
+// Rows that each have a row of the page table although neighbours are of one sequence (those of
+// drafts). The rows of a run are at consecutive positions. Each sees the keys of those before it.
+struct RowRuns {
+  Tensor places = {};  // [T] int32: rows of its run before a row; undefined: no row is of a run
+  std::int64_t longest = 1;  // rows that a run may have, in any step of these shapes
+};
+
 // Keys that the rows of a batch see: row t sees positions 0..positions[t] of sequence row_seq[t].
 // The key at position p is in slot page_table[row_seq[t]][p / 64] * 64 + p % 64 of the plane.
 struct PagedRows {
@@ -26,6 +33,7 @@ struct PagedRows {
   Tensor row_seq;     // [T] int32
   Tensor positions;   // [T] int32
   PrefillRuns prefill = {};
+  RowRuns runs = {};  // rotate_write_and_attend() reads them
 };
 
 // How paged attention turns dot products q . k into probabilities. Plain values and small tensors,

@@ -291,6 +291,63 @@ TEST(KvPanels, TurningAndRoundingInTheSamePassGivesTheSameBits) {
       });
 }
 
+// Rows of runs read the keys of the rows before them, whichever thread writes those.
+TEST(KvPanels, RowsOfRunsReadTheKeysOfTheirRun) {
+  constexpr std::int64_t kHeads = 8, kKv = 4, kDim = 32;
+  const Case batch({600, 65, 8, 300}, 7);
+  std::vector<std::pair<int, int>> list, places;
+  for (const auto& [seq, count] : {std::pair{0, 5}, {1, 3}, {2, 8}, {3, 1}})
+    for (int i = 0; i < count; ++i) {
+      list.emplace_back(seq, batch.lens[static_cast<std::size_t>(seq)] - count + i);
+      places.emplace_back(i, 0);
+    }
+  const Rows rows(batch, list);
+  const std::int64_t tokens = rows.count();
+  // As decode rows alone, each with the pages of its sequence.
+  Owned table(DType::kI32, {tokens, batch.table->view.dim(1)}), seqs(DType::kI32, {tokens}),
+      place(DType::kI32, {tokens}), slots(DType::kI64, {tokens});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const auto& [seq, position] = list[static_cast<std::size_t>(t)];
+    for (std::int64_t p = 0; p < table.view.dim(1); ++p)
+      put(table, {t, p}, get(*batch.table, {seq, p}));
+    put(seqs, {t}, static_cast<double>(t));
+    put(place, {t}, places[static_cast<std::size_t>(t)].first);
+    put(slots, {t}, static_cast<double>(batch.slot(seq, position)));
+  }
+  const PagedRows alone{
+      table.view, seqs.view, rows.position.view, {}, {.places = place.view, .longest = 8}};
+  Owned q(DType::kF32, {tokens, kHeads, kDim}), new_k(DType::kF32, {tokens, kKv * kDim}),
+      new_v(DType::kF32, {tokens, kKv * kDim}), angles(DType::kF32, {tokens, kDim});
+  fill(new_v, 7);
+  fill(angles, 8);
+  const HeadRotation rotation{
+      .q_weight = {}, .k_weight = {}, .eps = 1e-6f, .cos_sin = angles.view, .interleaved = false};
+  const auto begin = [&] {
+    fill(q, 5, 2.0);
+    fill(new_k, 6);
+  };
+  on_every_machine([&](Context& ctx, Context&) {
+    const Twice k(batch, PlaneForm::kKeyPanels, kKv, kDim, 1),
+        v(batch, PlaneForm::kValuePanels, kKv, kDim, 2);
+    Owned wanted(DType::kF32, {tokens, kHeads, kDim}), mixed(DType::kF32, {tokens, kHeads, kDim});
+    Owned rounded(DType::kBF16, {tokens, kHeads, kDim}),
+        wanted_rounded(DType::kBF16, {tokens, kHeads, kDim});
+    // Stale keys are in the slots of the new ones. Each row by itself, in order, is what is wanted.
+    begin();
+    norm_and_rotate_heads(ctx, q, heads_of_rows(new_k, kKv), {}, {}, 1e-6f, angles, false);
+    for (std::int64_t t = 0; t < tokens; ++t)
+      write_and_attend(ctx, q.view.rows(t, 1), new_k.view.rows(t, 1), new_v.view.rows(t, 1),
+                       slots.view.rows(t, 1), k.rows, v.rows, kKv, rows.one(t), {.scale = 0.2f},
+                       wanted.view.rows(t, 1));
+    convert(ctx, wanted, wanted_rounded);
+    begin();
+    rotate_write_and_attend(ctx, q, new_k, new_v, rotation, slots, k.panels, v.panels, kKv, alone,
+                            {.scale = 0.2f}, mixed, rounded);
+    EXPECT_TRUE(same_bits(wanted, mixed));
+    EXPECT_TRUE(same_bits(wanted_rounded, rounded));
+  });
+}
+
 TEST(KvPanels, OtherFormsAreBugs) {
   const Case batch({100}, 3);
   const Twice k(batch, PlaneForm::kKeyPanels, 2, 16, 1),

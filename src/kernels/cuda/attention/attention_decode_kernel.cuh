@@ -7,10 +7,10 @@
 // The phases of a CTA (attention_decode_phases.cuh), in the order of decode_kernel:
 //   1. locate              the query row, its heads and its share of the row's pages
 //   2. issue_page          cp.async of 16 keys and values of a page for each warp, kStages ahead
-//   3. prepare_heads       optional: norm and RoPE of new queries, the new key and value
+//   3. prepare_heads       optional: norm and RoPE of new queries, new keys and values
 //   4. load_queries        queries as B fragments in registers
 //   for each page:
-//   5. insert_newest       optional: the new key and value replace zeros of the stage
+//   5. insert_newest       optional: new keys and values replace zeros of the stage
 //   6. scores              S^T = K Q^T
 //   7. online_softmax      running maximum and sum, P^T as B fragments
 //   8. accumulate          O^T = rescale * O^T + V^T P^T
@@ -18,6 +18,10 @@
 //   9. merge_warps         the four warps' partial results in shared memory
 //  10. merge_splits_in_cluster  through distributed shared memory, if the splits are one cluster
 //  11. merge_splits_of_last     through global memory by the CTA that ends last, otherwise
+//
+// A row of a run (ops::RowRuns) sees the keys of the rows before it, which other CTAs of the launch
+// write to the pool. It prepares them itself and writes its own alone, so no CTA waits for another.
+// Runs have instances of their own.
 //
 // Steps 9 to 11 add in ascending order of warps and splits. Hence a result depends on the length of
 // the row and on the number of splits alone.
@@ -29,26 +33,32 @@
 namespace sluice::cuda::decode {
 
 // Grid: rows, KV heads times head blocks, splits.
-template <int kDim, int kHeadTiles, int kStages, class Pages>
+template <int kDim, int kHeadTiles, int kStages, class Pages, bool kRuns>
 __global__ void __launch_bounds__(kDecodeThreads)
     decode_kernel(const __grid_constant__ DecodeArgs args) {
-  using Cta = DecodeCta<kDim, kHeadTiles, kStages, Pages>;
+  using Cta = DecodeCta<kDim, kHeadTiles, kStages, Pages, kRuns>;
   constexpr int kHeads = Cta::kHeads;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ bool is_last;
-  __shared__ PreparedHeads<kDim, kHeads, Pages> prepared;
-  __shared__ __align__(8) float received[kHeads * kDim + 2 * kMaxCluster];
+  __shared__ PreparedHeads<kDim, kHeads> prepared;
+  __shared__ __align__(16) float received[kHeads * kDim + 2 * kMaxCluster];
   __shared__ float received_lse[kMaxCluster][kHeads];
-  const DecodeShared<kDim, kHeads, Pages> shared{is_last, prepared, received, received_lse};
-  Cta cta{args, args.a, shared, memory, args.heads.k != nullptr};
+  using Row = NewRow<kDim, Pages>;
+  __shared__ __align__(16) Row lone_row;
+  static_assert(kMaxNewRows * sizeof(Row) <= sizeof(received));
+  const DecodeShared<kDim, kHeads, Pages> shared{
+      is_last, prepared, kRuns ? reinterpret_cast<Row*>(received) : &lone_row, received,
+      received_lse};
+  Cta cta{args, args.a, shared, memory, kRuns || args.heads.k != nullptr};
 
   // New heads come with cosines, whose kernel waits for all kernels before it. Hence the inputs of
   // the step are there already, and only prepare_heads() has to wait.
   if (!cta.has_new_heads) wait_for_earlier_kernels();
   start_next_kernel();
   if (!cta.locate()) return;
-  // The first cluster barrier: all CTAs run, so their shared memory may be written.
-  if (args.is_cluster) cluster_arrive();
+  // The first cluster barrier: all CTAs run, so their shared memory may be written. With runs it
+  // comes when nobody reads new keys any more.
+  if (!kRuns && args.is_cluster) cluster_arrive();
   // Empty splits go on too. An early exit would let the next kernel put two CTAs on this SM and
   // unbalance all later launches.
   cta.locate_pages();
@@ -70,8 +80,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     const std::uint32_t stage = cta.stages + i % kStages * Cta::Shape::kStageBytes;
     const std::int64_t first_key = (cta.page_begin + i) * kPageSize + cta.warp * kWarpKeys;
     if (first_key >= cta.end || first_key + kWarpKeys <= cta.begin) continue;
-    if (cta.has_new_heads && cta.position >= first_key && cta.position < first_key + kWarpKeys)
-      cta.insert_newest(stage, first_key);
+    if (cta.has_new_heads) cta.insert_newest(stage, first_key);
     typename Cta::Page page;
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n)
@@ -82,6 +91,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     cta.accumulate(page, frag, stage);
   }
   cp_async_wait<0>();
+  if (kRuns && args.is_cluster) cluster_arrive();
 
   const float* outputs = cta.store_warps(frag);
   const std::int64_t unit = cta.token * gridDim.y + blockIdx.y;
@@ -102,7 +112,9 @@ bool launch(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodeP
   const dim3 grid(static_cast<unsigned>(args.a.tokens),
                   static_cast<unsigned>(kv_heads * plan.head_blocks),
                   static_cast<unsigned>(plan.splits));
-  const auto kernel = decode_kernel<kDim, kHeadTiles, kStages, Pages>;
+  const auto kernel = args.heads.places == nullptr
+                          ? decode_kernel<kDim, kHeadTiles, kStages, Pages, false>
+                          : decode_kernel<kDim, kHeadTiles, kStages, Pages, true>;
   if (plan.is_cluster) {
     static_assert(kDim * 8 * kHeadTiles <= 1 << (kShareBits - 9));
     args.share = ((plan.heads_each * kDim + plan.splits - 1) / plan.splits + 1) / 2 * 2;

@@ -22,7 +22,7 @@ namespace sluice::cuda::decode {
 // The work of a CTA, as its threads see it, and the phases. Fragments are no members: an array
 // indexed by a loop would keep the compiler from holding the scalars in registers before it
 // unrolls.
-template <int kDim, int kHeadTiles, int kStages, class Pages>
+template <int kDim, int kHeadTiles, int kStages, class Pages, bool kRuns>
 struct DecodeCta {
   static constexpr int kHeads = 8 * kHeadTiles, kSteps = kDim / 16, kEach = Pages::kStepsEach;
   static constexpr int kChunk = 16 / Pages::kBytes;  // elements of a copy
@@ -50,6 +50,7 @@ struct DecodeCta {
   const Element *k, *v;
   std::uint32_t stages;      // address of the warp's pipeline
   std::int64_t copied_end;   // keys from here on are not in the pool yet
+  std::int64_t new_begin;    // of a run: the first of them that the row sees in this split
   std::int32_t page_id = 0;  // lane i holds page i of each 32
 
   std::uint32_t k_lane, v_lane;  // the lane's row of an ldmatrix, as an offset into a stage
@@ -82,6 +83,12 @@ struct DecodeCta {
     v = static_cast<const Element*>(a.v) + kv_head * kDim;
     stages = shared_address(memory) + warp * Shape::kWarpBytes;
     copied_end = has_new_heads ? position : end;
+    if constexpr (kRuns) {
+      const int place = args.heads.places[token];
+      expect_below(place, min(min(token, position) + 1, std::int64_t{kMaxNewRows}));
+      copied_end -= place;
+      new_begin = max(max(copied_end, begin), page_begin * kPageSize);
+    }
   }
 
   // 2. Every call commits one cp.async group, also past the last page. Hence cp_async_wait() can
@@ -111,15 +118,23 @@ struct DecodeCta {
   }
 
   // 3. The pages' copies are under way already; they do not depend on the kernel before. Every
-  // split needs the queries, only the split with the newest page needs the new key and value.
+  // split needs the queries, only a split with new keys in its pages needs those and their values.
   __device__ __forceinline__ void prepare_heads() {
     HeadPrologue<kDim, kHeads, Pages> prologue;
     prologue.load_weights(args.heads);
     wait_for_earlier_kernels();
-    const std::int64_t newest_page = position / kPageSize;
-    prologue.prepare(a, args.heads, token, kv_head, std::int64_t{kv_head} * a.group + first_head,
-                     num_heads, newest_page >= page_begin && newest_page < page_begin + num_pages,
-                     first_head == 0, shared.prepared);
+    const std::int64_t first = std::int64_t{kv_head} * a.group + first_head;
+    if constexpr (kRuns) {
+      const std::int64_t new_end = min(end, (page_begin + num_pages) * kPageSize);
+      prologue.prepare_run(a, args.heads, token, kv_head, first, num_heads,
+                           token - (position - new_begin), static_cast<int>(new_end - new_begin),
+                           first_head == 0, shared.prepared, shared.newest);
+    } else {
+      const std::int64_t newest_page = position / kPageSize;
+      prologue.prepare(a, args.heads, token, kv_head, first, num_heads,
+                       newest_page >= page_begin && newest_page < page_begin + num_pages,
+                       first_head == 0, shared.prepared, *shared.newest);
+    }
     __syncthreads();
   }
 
@@ -212,15 +227,28 @@ struct DecodeCta {
     v_lane = Shape::kTileBytes + (lane / 16 * 8 + lane % 8) * Shape::kRowBytes + lane / 8 % 2 * 16;
   }
 
-  // 5. Only the warp that has the newest key in its 16 keys writes, and only that warp reads.
+  // 5. Only the warp that has a new key among its 16 keys writes it, and only that warp reads it.
   __device__ __forceinline__ void insert_newest(std::uint32_t stage, std::int64_t first_key) {
     constexpr int kChunks = kDim / kChunk;
-    unsigned char* row =
-        memory + (stage - shared_address(memory)) + (position - first_key) * Shape::kRowBytes;
-    for (int c = lane; c < 2 * kChunks; c += kWarp)
-      *reinterpret_cast<uint4*>(row + c / kChunks * Shape::kTileBytes + c % kChunks * 16) =
-          *reinterpret_cast<const uint4*>(
-              &shared.prepared.newest[c / kChunks][c % kChunks * kChunk]);
+    unsigned char* rows = memory + (stage - shared_address(memory));
+    if constexpr (kRuns) {
+      const int from = static_cast<int>(max(new_begin - first_key, std::int64_t{0})),
+                to = static_cast<int>(min(end - first_key, std::int64_t{kWarpKeys}));
+      if (from >= to) return;
+      const int before = static_cast<int>(first_key - new_begin);
+      for (int c = from * 2 * kChunks + lane; c < to * 2 * kChunks; c += kWarp) {
+        const int key = c / (2 * kChunks), half = c / kChunks % 2, chunk = c % kChunks;
+        *reinterpret_cast<uint4*>(rows + half * Shape::kTileBytes + key * Shape::kRowBytes +
+                                  chunk * 16) =
+            *reinterpret_cast<const uint4*>(&shared.newest[before + key][half][chunk * kChunk]);
+      }
+    } else {
+      if (position < first_key || position >= first_key + kWarpKeys) return;
+      unsigned char* row = rows + (position - first_key) * Shape::kRowBytes;
+      for (int c = lane; c < 2 * kChunks; c += kWarp)
+        *reinterpret_cast<uint4*>(row + c / kChunks * Shape::kTileBytes + c % kChunks * 16) =
+            *reinterpret_cast<const uint4*>(&(*shared.newest)[c / kChunks][c % kChunks * kChunk]);
+    }
     __syncwarp();
   }
 

@@ -46,7 +46,10 @@ struct DecodeShape {
 template <int kDim, int kHeads, class Pages>
 struct DecodeShared {
   bool& is_last;
-  PreparedHeads<kDim, kHeads, Pages>& prepared;
+  PreparedHeads<kDim, kHeads>& prepared;
+  // Keys and values that the pool does not have yet: of one row, or of a run. A run's lie where
+  // `received` comes later.
+  NewRow<kDim, Pages>* newest;
   // In a cluster: from every split, this CTA's share of the output and the log2 sums of all heads.
   float (&received)[kHeads * kDim + 2 * kMaxCluster];
   float (&received_lse)[kMaxCluster][kHeads];

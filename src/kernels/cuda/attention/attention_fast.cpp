@@ -115,7 +115,8 @@ bool plain(const ops::HeadRotation& rotation) {
 }
 
 NewHeads heads_for(const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
-                   const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane) {
+                   const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
+                   const Tensor& places = {}) {
   return {.k = k.ptr<float>(),
           .v = v.ptr<float>(),
           .k_token = k.stride[0],
@@ -129,7 +130,8 @@ NewHeads heads_for(const Tensor& k, const Tensor& v, const ops::HeadRotation& ro
           .interleaved = rotation.interleaved,
           .slots = slots.ptr<std::int64_t>(),
           .k_plane = k_plane.data.data,
-          .v_plane = v_plane.data.data};
+          .v_plane = v_plane.data.data,
+          .places = places.defined() ? places.ptr<std::int32_t>() : nullptr};
 }
 
 }  // namespace
@@ -188,12 +190,13 @@ bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tenso
                      const ops::AttentionParams& params, const Tensor& out) {
   // Every sequence has one row.
   const bool own_sequences = q.dim(0) > 0 && q.dim(0) == rows.page_table.dim(0);
+  if (rows.runs.places.defined() && rows.runs.longest > kMaxNewRows) return false;
   if (!params.plain() || !own_sequences || !rotation.defined() || !plain(rotation)) return false;
   if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows)
     return false;
   attend_single_rows(
       ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out),
-      kv_heads, false, heads_for(k, v, rotation, slots, k_plane, v_plane));
+      kv_heads, false, heads_for(k, v, rotation, slots, k_plane, v_plane, rows.runs.places));
   return true;
 }
 

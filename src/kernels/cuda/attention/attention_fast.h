@@ -27,6 +27,9 @@ struct PagedArgs {
   float scale_log2 = 1;  // scale times log2(e): exponentials are powers of two
 };
 
+// Maximum rows of a run whose keys each row prepares by itself (ops::RowRuns).
+inline constexpr int kMaxNewRows = 8;
+
 // New heads of rows that are the newest of their sequences (ops::rotate_write_and_attend): norm and
 // RoPE of queries and keys, and the KV write, before attention. Null pointers: none of it.
 struct NewHeads {
@@ -40,10 +43,12 @@ struct NewHeads {
   bool interleaved = false;
   const std::int64_t* slots = nullptr;          // [tokens]
   void *k_plane = nullptr, *v_plane = nullptr;  // those of PagedArgs
+  // [tokens]: rows of its run before a row, fewer than kMaxNewRows; null: every row is alone
+  const std::int32_t* places = nullptr;
 };
 
 // Decode: every row by itself, or only rows whose neighbours belong to other sequences. Head sizes
-// 64, 96, 128 and 256. With new heads every row has a sequence of its own.
+// 64, 96, 128 and 256. With new heads every row has a row of the page table of its own.
 void attend_single_rows(Context& ctx, const PagedArgs& args, std::int64_t kv_heads,
                         bool single_rows_only, const NewHeads& heads = {});
 
@@ -71,7 +76,7 @@ bool attend_lone_rows(Context& ctx, const Tensor& q, const ops::KvPlane& k_plane
                       const Tensor& out);
 
 // The same for decode rows, fused with norm, RoPE and the KV write of new heads; as
-// ops::rotate_write_and_attend().
+// ops::rotate_write_and_attend(). It takes runs of up to kMaxNewRows.
 bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                      const ops::HeadRotation& rotation, const Tensor& slots,
                      const ops::KvPlane& k_plane, const ops::KvPlane& v_plane,
