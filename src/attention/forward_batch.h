@@ -13,6 +13,7 @@
 #include "attention/dp_groups.h"
 #include "attention/output_rows.h"
 #include "batch/batch.h"
+#include "kernels/types/op_params.h"
 #include "kernels/types/recurrent_params.h"
 #include "tensor/tensor.h"
 
@@ -40,6 +41,9 @@ struct ForwardBatch {
   // Known tokens and drafts as decode rows: every row counts as a sequence, with the pages of the
   // real one. Rows may read keys that other rows of the step write.
   bool has_draft_rows = false;
+  // Which those are, where they are the rows before a row in its run. Undefined where a step has
+  // none, or where it may have trees.
+  ops::RowRuns row_runs = {};
 
   Tensor input_ids;            // [tokens] int32
   Tensor positions;            // [tokens] int32, absolute

@@ -111,10 +111,11 @@ class OpsBackend final : public AttentionBackend {
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
     Arena::Scope scope(*ctx.arena);
-    const ops::PagedRows rows = rows_with_memory(ctx, fb, group, planes, args);
+    ops::PagedRows rows = rows_with_memory(ctx, fb, group, planes, args);
     if (fb.query_rows.all()) {
       const Tensor& out = args.rounded.defined() ? args.rounded : args.out;
-      if (fb.has_draft_rows)
+      if (!group.branch_from.defined()) rows.runs = fb.row_runs;
+      if (fb.has_draft_rows && !rows.runs.places.defined())
         ops::rotate_write_then_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc,
                                       planes.k, planes.v, args.k.dim(1), rows, args.params,
                                       args.out, out, group.branch_from, group.branch_to);

@@ -242,7 +242,8 @@ Limits limits_of(const SchedulerOptions& scheduler, bool on_cpu, bool as_rows) {
           .steps_in_flight = scheduler.pipelined
                                  ? std::min(scheduler.max_steps_in_flight, on_cpu ? 1 : 2)
                                  : scheduler.max_steps_in_flight,
-          .max_draft_rows = drafts_as_rows ? scheduler.max_draft_rows : 0};
+          .max_draft_rows = drafts_as_rows ? scheduler.max_draft_rows : 0,
+          .max_sequence_drafts = scheduler.max_drafts};
 }
 
 KvPolicy kv_policy(const Options& options, Device device) {

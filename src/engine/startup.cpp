@@ -95,17 +95,19 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
 DraftCosts measure_drafts(Executor& executor, const ServingPlan& plan) {
   const SchedulerOptions& limits = plan.scheduler;
   const int rows = limits.max_running_requests * (1 + limits.max_drafts);
-  return measure_draft_costs(executor.first(), plan.dp_size,
-                             {.max_sequences = limits.max_running_requests,
-                              .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
-                              .max_drafts = plan.runner.max_drafts,
-                              .topk = plan.runner.draft_topk,
-                              .levels = plan.runner.draft_steps},
-                             [&](const Step& step) {
-                               executor.launch(step);
-                               executor.sample(step.id);
-                               (void)executor.collect(step.id);
-                             });
+  return measure_draft_costs(
+      executor.first(), plan.dp_size,
+      {.max_sequences = limits.max_running_requests,
+       .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
+       .max_own_rows = plan.runner.limits.max_draft_rows > 0 ? 1 + limits.max_drafts : 0,
+       .max_drafts = plan.runner.max_drafts,
+       .topk = plan.runner.draft_topk,
+       .levels = plan.runner.draft_steps},
+      [&](const Step& step) {
+        executor.launch(step);
+        executor.sample(step.id);
+        (void)executor.collect(step.id);
+      });
 }
 
 // "4 processes of 1 threads; stages of layers 0 to 13, 14 to 27"

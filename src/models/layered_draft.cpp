@@ -132,6 +132,7 @@ void LayeredDraft::draft(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   if (io.last_seen.defined()) {
     seen.positions = io.last_seen;
     seen.has_draft_rows = true;
+    seen.row_runs = {};  // the rows of a block read those behind them, too
   }
   Context own = of_layers(ctx);
   for (std::size_t i = 0; i < layers_.size(); ++i) {

@@ -234,8 +234,10 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
   const int sequences = static_cast<int>(std::min<std::int64_t>(
       pages, on_cpu ? std::min(limits.max_sequences, kMaxSequencesOnCpu) : limits.max_sequences));
   const bool has_trees = limits.topk > 1;
-  // Of a sequence: a page, or a tree.
-  const int max_own_rows = has_trees ? limits.max_drafts + 1 : static_cast<int>(kPageSize);
+  // Of a sequence, within a page; or of a tree.
+  const int page = static_cast<int>(kPageSize),
+            of_chain = limits.max_own_rows > 0 ? std::min(limits.max_own_rows, page) : page,
+            max_own_rows = has_trees ? limits.max_drafts + 1 : of_chain;
   const int rows = static_cast<int>(
       std::min<std::int64_t>(sequences * std::int64_t{max_own_rows},
                              std::min(limits.max_rows, on_cpu ? kMaxRowsOnCpu : kMaxRows)));

@@ -11,6 +11,7 @@ namespace sluice {
 struct DraftMeterLimits {
   int max_sequences = 1;  // of a step
   int max_rows = 1;       // of a step with drafts
+  int max_own_rows = 0;   // of a sequence in it; 0: a page
   int max_drafts = 0;     // of the runner's draft; 0: there is none, or it costs nothing
   int topk = 1;           // drafts behind each token; 1: chains
   int levels = 0;         // of trees

@@ -39,6 +39,8 @@ struct Limits {
   // Decode rows and drafts of a step in which each is laid out as a decode row; 0: rows of one
   // sequence stay together.
   std::int64_t max_draft_rows = 0;
+  // Drafts of one sequence in such a step; negative: not known.
+  std::int64_t max_sequence_drafts = -1;
 };
 
 // What the KV cache may take.

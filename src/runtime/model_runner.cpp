@@ -108,6 +108,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       .num_groups = static_cast<int>(num_page_groups(groups_)),
       .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size()),
       .draft_rows = options.limits.max_draft_rows > 0,
+      .run_rows = options.limits.max_sequence_drafts + 1,
       .tree_rows = options.draft_topk > 1 ? options.max_drafts + 1 : 0};
   DraftModel* const draft = model_->draft_model();
   if (draft && draft->draft_shape().target_width > 0 && ctx_.device.kind != DeviceKind::kCpu)

@@ -33,8 +33,10 @@ BatchLimits pass_limits(const DraftLimits& limits, const DraftShape& shape, int 
 }
 
 // Of the first run of decode rows.
-BatchLimits row_run_limits(const DraftLimits& limits) {
+BatchLimits row_run_limits(const DraftLimits& limits, const DraftShape& shape) {
   BatchLimits out = limits.batch;
+  // Where slots hold their own tokens, there is one more than the step has added.
+  if (out.run_rows > 0 && shape.target_width == 0) ++out.run_rows;
   out.max_tokens = out.max_seqs = out.max_logit_rows = limits.first_run_rows();
   out.has_states = false;
   out.tree_rows = out.kept_rows = 0;
@@ -92,7 +94,7 @@ std::int64_t DraftRunner::bytes(const DraftLimits& limits, const DraftShape& sha
   std::int64_t bytes = Layout(limits, shape, num_target_tokens, nullptr).bytes;
   for (int depth = 0; depth < num_buffers(limits, shape); ++depth)
     bytes += BatchBuffers::bytes(pass_limits(limits, shape, depth));
-  if (limits.row_runs_of(shape) > 0) bytes += BatchBuffers::bytes(row_run_limits(limits));
+  if (limits.row_runs_of(shape) > 0) bytes += BatchBuffers::bytes(row_run_limits(limits, shape));
   return bytes;
 }
 
@@ -126,7 +128,8 @@ DraftRunner::DraftRunner(const DraftLimits& limits, DraftModel& model, Attention
     buffers_.push_back(
         std::make_unique<BatchBuffers>(pass_limits(limits, shape_, depth), ctx.device, &stream));
   if (row_runs > 0)
-    first_rows_ = std::make_unique<BatchBuffers>(row_run_limits(limits), ctx.device, &stream);
+    first_rows_ =
+        std::make_unique<BatchBuffers>(row_run_limits(limits, shape_), ctx.device, &stream);
   memory_ = Buffer(Layout(limits, shape_, target_tokens.size(), nullptr).bytes, ctx.device);
   const Layout at(limits, shape_, target_tokens.size(), &memory_);
   target_ = at.target;

@@ -71,6 +71,8 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
     step.moved_slots = cursor.take(DType::kI32, {tokens});
     step.row_keys = cursor.take(DType::kU8, {tokens, sizeof(ops::RowKey)});
   }
+  if (limits.draft_rows && limits.run_rows > 0)
+    step.run_places = cursor.take(DType::kI32, {tokens});
   for (int g = 0; g < limits.num_groups; ++g)
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   for (int g = 0; moves > 0 && g < limits.num_groups; ++g)
@@ -330,6 +332,25 @@ ops::RowPlaces BatchBuffers::places() const {
   return out;
 }
 
+// Of a chain's rows, which are items that continue the item before. Padding is alone.
+void BatchBuffers::put_run_places(const Batch& batch, const BranchMoves* moves) {
+  view_.row_runs = {};
+  if (limits_.run_rows == 0 || !has_draft_rows(batch) || moves != nullptr) return;
+  check(batch.num_tokens() == std::ssize(batch.items), "{} rows of drafts in {} items",
+        batch.num_tokens(), batch.items.size());
+  auto* const places = host_.run_places.ptr<std::int32_t>();
+  std::fill_n(places, host_.run_places.dim(0), 0);
+  for (std::size_t i = 1; i < batch.items.size(); ++i) {
+    const BatchItem &item = batch.items[i], &before = batch.items[i - 1];
+    if (item.sequence != before.sequence) continue;
+    check(item.first == before.first + 1, "a draft at {} behind a row at {}", item.first,
+          before.first);
+    places[i] = places[i - 1] + 1;
+    check(places[i] < limits_.run_rows, "a sequence of more than {} rows", limits_.run_rows);
+  }
+  view_.row_runs = {.places = twin(host_.run_places), .longest = limits_.run_rows};
+}
+
 // Behind the moves, null for none, spare slots move to themselves.
 void BatchBuffers::set_moves(const BranchMoves* moves, std::span<const std::int32_t> spare_pages) {
   for (std::size_t g = 0; g < host_.branch_from.size(); ++g) {
@@ -355,6 +376,7 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info,
   view_.mode = batch.mode;
   view_.has_draft_rows = has_draft_rows(batch) || moves != nullptr;
   set_moves(moves, {});
+  put_run_places(batch, moves);
   view_.num_extend_seqs =
       std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;
@@ -386,6 +408,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
   view_.mode = batch.mode;
   view_.has_draft_rows = has_draft_rows(batch);
   set_moves(moves, spare_pages);
+  put_run_places(batch, moves);
   view_.num_extend_seqs = 0;
   fill_rows(batch, info);
   put_logit_rows(batch, 0, real, info);
@@ -453,6 +476,7 @@ const ForwardBatch& BatchBuffers::fill_largest(bool decode, std::int64_t context
   const std::int64_t tokens = decode ? seqs : limits_.max_tokens;
   set_views(tokens, seqs, limits_.max_logit_rows, 0, next_side());
   view_.mode = decode ? ForwardMode::kDecode : ForwardMode::kMixed;
+  view_.row_runs = {};
   view_.num_extend_seqs = decode ? 0 : 1;
   const auto length = static_cast<std::int32_t>(context_length);
   for (std::int64_t s = 0; s < seqs; ++s) {

@@ -27,6 +27,7 @@ struct BatchLimits {
   int num_groups = 1;               // of pages
   bool has_states = false;          // sequences have a state in recurrent layers
   bool draft_rows = false;          // steps of kTargetVerify come as rows (row_batch.h)
+  std::int64_t run_rows = 0;        // of a sequence in such a step; 0: not known
   std::int64_t tree_rows = 0;       // of a tree of drafts; 0: there are no trees
   std::int64_t kept_rows = 0;       // states of rows that a draft keeps; 0: none
   bool has_sources = false;         // rows read states (RowInfo::sources)
@@ -96,6 +97,7 @@ class BatchBuffers {
     // Rows by state: of recurrent layers. The number of sequences is that of fill().
     Tensor state_starts, state_prefixes, state_slots, state_sources;
     Tensor kept_slots, sources, round_slots, moved_slots, row_keys;
+    Tensor run_places;  // ops::RowRuns::places
     std::vector<Tensor> page_tables, out_cache_locs, branch_from, branch_to;  // by group
     std::int64_t head_bytes = 0;  // of what comes before the page tables
     std::int64_t bytes = 0;
@@ -116,6 +118,7 @@ class BatchBuffers {
   void put_kept_slots(const RowInfo& info, std::int64_t num_rows);
   void put_sources(const RowInfo& info);
   void put_rounds(const Batch& batch, const RowInfo& info, std::int64_t num_rows);
+  void put_run_places(const Batch& batch, const BranchMoves* moves);
   void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows,
                  std::int64_t moves, std::size_t side);
   std::size_t next_side();
