@@ -89,6 +89,7 @@ class Sequence {
     options.kv.max_total_tokens = 512;
     options.pads_draft_rows = as_rows;
     options.max_drafts = tree.max_drafts;
+    options.limits.max_sequence_drafts = tree.max_drafts;
     if (tree.topk > 1) {
       options.limits.max_draft_rows = 64;
       options.limits.max_step_tokens = 300;
