@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense] [trees] [-- FLAGS]
+"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense] [trees] [rounds] [-- FLAGS]
 
 Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32; so must tokens that
 are drawn, with filters, penalties and biases. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
 32, with small chunks, from the cache, and without graphs and overlap; and so must those of a model without experts, with random
 weights in the shape of bench/configs/qwen3-0.6b. Trees of drafts must not change them, with keys of every kind, with and without
-graphs; and in float32 with the fast kernels the bundled model's records come with trees, too. Names of checks choose among them.
+graphs; and in float32 with the fast kernels the bundled model's records come with trees, too. Nor must chains, of which the
+next round is launched while one is in flight. Names of checks choose among them.
 FLAGS, as `--tp-size 2`, go to the servers on GPUs.
 """
 import concurrent.futures
@@ -139,8 +140,11 @@ def grown(program, model, *flags):
         found = [post(port, "/generate", body)["meta_info"] for body in asked[:3]]
         with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
             found += list(pool.map(lambda body: post(port, "/generate", body)["meta_info"], asked))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as reply:
+            ahead = [line.split()[-1] for line in reply.read().decode().splitlines() if line.startswith("sluice:rounds_ahead_total")]
     counts = [sum(meta.get(name, 0) for meta in found)
               for name in ("spec_verify_ct", "spec_draft_token_num", "spec_accept_token_num")]
+    counts.append(int(float(ahead[0])) if ahead else 0)
     return [meta["output_token_logprobs"] for meta in found], counts
 
 
@@ -164,7 +168,7 @@ def check_records(program):
 def check_tree(program, model, types, method):
     plain, _ = grown(program, model, *types)
     for more in ([], ["--disable-cuda-graph"], ["--speculative-adaptive=true"]):
-        rows, (verified, drafted, right) = grown(program, model, *types, *method, *TREES, *more)
+        rows, (verified, drafted, right, _) = grown(program, model, *types, *method, *TREES, *more)
         name = f"trees, {model[1]} {' '.join(types + method[1:2] + more)}"
         if rows != plain:
             sys.exit(f"{name}: other tokens or bits in answers {[i for i, row in enumerate(rows) if row != plain[i]]}")
@@ -188,10 +192,33 @@ def check_trees(program):
         check_tree(program, golden(name), bf16, NEXTN)
 
 
+def check_chains(program, model, types, method):
+    plain, _ = grown(program, model, *types)
+    for drafts in ("1", "3", "7"):
+        for more in ([], ["--disable-overlap-schedule"]):
+            flags = [*types, *method, "--speculative-num-steps", drafts, "--speculative-adaptive=false", *more]
+            rows, (verified, drafted, right, ahead) = grown(program, model, *flags)
+            name = f"rounds, {model[1]} {' '.join(flags)}"
+            if rows != plain:
+                sys.exit(f"{name}: other tokens or bits in answers {[i for i, row in enumerate(rows) if row != plain[i]]}")
+            if drafted == 0 or (ahead > 0) == bool(more):
+                sys.exit(f"{name}: {drafted} drafts, {ahead} steps ahead of a round")
+            print(f"{name}: equal; {verified} verifications, {drafted} drafts, {right} right, {ahead} rounds ahead", flush=True)
+
+
+def check_rounds(program):
+    bf16 = ["--dtype", "bfloat16"]
+    for types in (bf16, ["--dtype", "float32"], [*bf16, "--kv-cache-dtype", "fp8_e4m3"]):
+        check_chains(program, TINY, types, NEXTN)
+    for name in ("deepseek-v3", "glm-moe-dsa", "mimo"):
+        check_chains(program, golden(name), bf16, NEXTN)
+
+
 CHECKS = {"answers": check_answers,
           "bits": lambda program: check_bits(program, TINY),
           "dense": lambda program: check_bits(program, DENSE),
-          "trees": check_trees}
+          "trees": check_trees,
+          "rounds": check_rounds}
 
 
 def main():

@@ -2,9 +2,12 @@
 // log-probabilities. All are exact.
 #include <cmath>
 #include <cstring>
+#include <memory>
 
+#include "kernels/types/op_params.h"
 #include "ops/graph_io.h"
 #include "ops/logit_edits.h"
+#include "ops/tokens.h"
 #include "oracle.h"
 #include "tensor/buffer.h"
 
@@ -182,9 +185,130 @@ void check_graph_io(Bench& bench) {
   }
 }
 
+// Rounds of drafts: 1 to `most` rows a slot, some of slots that the host knows.
+void check_rounds(Bench& bench) {
+  struct Shape {
+    std::int64_t rows, most, groups;
+  };
+  for (const Shape& s : {Shape{1, 1, 1}, Shape{4, 4, 1}, Shape{16, 8, 3}, Shape{300, 16, 2}}) {
+    const std::int64_t slots = s.rows + 2, pages = 9;
+    std::vector<std::int64_t> slot_of, place_of;  // of each row, and its place in the run
+    for (std::int64_t run = 0; std::ssize(slot_of) < s.rows; ++run)
+      for (std::int64_t k = 0; k <= run * 7 % s.most && std::ssize(slot_of) < s.rows; ++k) {
+        slot_of.push_back(run % 5 == 3 ? -1 : slots - 1 - run);
+        place_of.push_back(k);
+      }
+    const auto slot = [&](std::int64_t i) { return slot_of[static_cast<std::size_t>(i)]; };
+    const auto place = [&](std::int64_t i) { return place_of[static_cast<std::size_t>(i)]; };
+    const auto ints = [&](std::int64_t count) {
+      return std::make_unique<Twin>(bench, DType::kI32, std::initializer_list{count});
+    };
+    const auto row_slots = ints(s.rows), moved_slots = ints(s.rows), ids = ints(s.rows),
+               tokens = ints(s.rows), next = ints(s.rows), positions = ints(s.rows),
+               seq_lens = ints(s.rows), logit_slots = ints(s.rows), sources = ints(s.rows),
+               slot_tokens = ints(slots), wrong = ints(slots), wrong_first = ints(slots),
+               wrong_next = ints(slots), last_rows = ints(slots);
+    Twin target(bench, DType::kI32, {500, 1}), chances(bench, DType::kF64, {2}),
+        keys(bench, DType::kU8, {s.rows, sizeof(ops::RowKey)}),
+        sample_rows(bench, DType::kU8, {s.rows, sizeof(ops::SampleRow)});
+    std::vector<std::unique_ptr<Twin>> tables, locs;
+    using Index = std::int64_t;
+    for (std::int64_t g = 0; g < s.groups; ++g) {
+      tables.push_back(
+          std::make_unique<Twin>(bench, DType::kI32, std::initializer_list{s.rows, pages}));
+      tables.back()->set([&](Index i, Index j, Index) { return 1 + i * 100 + j * 3 + g; });
+      locs.push_back(std::make_unique<Twin>(bench, DType::kI64, std::initializer_list{s.rows}));
+    }
+    row_slots->set([&](Index i, Index, Index) { return slot(i); });
+    moved_slots->set([&](Index i, Index, Index) { return slot(i) % 3 == 1 ? -1 : slot(i); });
+    ids->set([&](Index i, Index, Index) { return i % 11; });
+    // What follows each row is mostly the next row's token.
+    tokens->set([&](Index i, Index, Index) {
+      return i % 13 == 12 ? -1 : place(i) > slot(i) % 4 ? 100 + i : (i + 1) % 11;
+    });
+    positions->set([&](Index i, Index, Index) { return 62 + i % 400 + place(i); });
+    seq_lens->set([&](Index i, Index, Index) { return 63 + i % 400 + place(i); });
+    logit_slots->set([&](Index i, Index, Index) { return i; });
+    sources->set([&](Index i, Index, Index) { return i + 1; });
+    slot_tokens->set([](Index i, Index, Index) { return 1000 + i; });
+    wrong->set([](Index i, Index, Index) { return i % 4; });
+    last_rows->set([&](Index i, Index, Index) { return i % s.rows; });
+    target.set([](Index i, Index, Index) { return i * 5; });
+    chances.host.ptr<double>()[0] = 0.7;
+    chances.host.ptr<double>()[1] = 0.4;
+    chances.keep();
+    for (std::int64_t i = 0; i < s.rows; ++i) {
+      ops::as_row_keys(keys.host)[i] = {.seed = static_cast<std::uint64_t>(i * 17 + 3),
+                                        .position = static_cast<std::int32_t>(63 + i)};
+      ops::as_sample_rows(sample_rows.host)[i] = {.temperature = 0.5f, .uniform = 0.25};
+    }
+    keys.keep();
+    sample_rows.keep();
+    const std::string label =
+        fmt::format("{} rows, runs of up to {}, {} groups", s.rows, s.most, s.groups);
+    for (const int kind : {0, 1, 2}) {  // of the step, of the draft's first run, and of the next
+      std::vector<Output> outputs = {{positions.get(), kExact}, {seq_lens.get(), kExact}};
+      for (const auto& one : locs) outputs.push_back({one.get(), kExact});
+      if (kind == 0) outputs.push_back({&sample_rows, kExact});
+      if (kind == 1) outputs.push_back({logit_slots.get(), kExact});
+      if (kind == 2) outputs.push_back({sources.get(), kExact});
+      bench.compare("place_rows", label + fmt::format(", kind {}", kind), outputs,
+                    [&](Context& ctx) {
+                      ops::RowPlaces places{.slots = (*row_slots)(ctx),
+                                            .positions = (*positions)(ctx),
+                                            .seq_lens = (*seq_lens)(ctx),
+                                            .page_tables = {},
+                                            .out_cache_locs = {}};
+                      for (const auto& one : tables) places.page_tables.push_back((*one)(ctx));
+                      for (const auto& one : locs) places.out_cache_locs.push_back((*one)(ctx));
+                      if (kind == 0) {
+                        places.row_keys = keys(ctx);
+                        places.sample_rows = sample_rows(ctx);
+                      }
+                      if (kind == 1) places.logit_slots = (*logit_slots)(ctx);
+                      if (kind == 2) places.sources = (*sources)(ctx);
+                      ops::place_rows(ctx, places, (*wrong)(ctx), (*last_rows)(ctx));
+                    });
+    }
+    for (const bool pretends : {false, true})
+      bench.compare("accept_drafts", label + (pretends ? ", pretended" : ""),
+                    {{tokens.get(), kExact},
+                     {next.get(), kExact},
+                     {slot_tokens.get(), kExact},
+                     {wrong.get(), kExact},
+                     {wrong_first.get(), kExact},
+                     {wrong_next.get(), kExact},
+                     {last_rows.get(), kExact}},
+                    [&](Context& ctx) {
+                      ops::accept_drafts(ctx,
+                                         {.slots = (*row_slots)(ctx),
+                                          .moved = (*moved_slots)(ctx),
+                                          .ids = (*ids)(ctx),
+                                          .tokens = (*tokens)(ctx),
+                                          .next_tokens = (*next)(ctx),
+                                          .slot_tokens = (*slot_tokens)(ctx),
+                                          .chances = pretends ? chances(ctx) : Tensor{},
+                                          .row_keys = keys(ctx)},
+                                         {.wrong = (*wrong)(ctx),
+                                          .wrong_first = (*wrong_first)(ctx),
+                                          .wrong_next = (*wrong_next)(ctx),
+                                          .last_rows = (*last_rows)(ctx)});
+                    });
+    for (const bool maps : {false, true})
+      bench.compare("put_draft_tokens", label + (maps ? ", mapped" : ""),
+                    {{slot_tokens.get(), kExact}}, [&](Context& ctx) {
+                      // Slots of a draft's run are distinct where it has a place.
+                      ops::put_draft_tokens(ctx, (*tokens)(ctx), (*logit_slots)(ctx),
+                                            (*row_slots)(ctx), maps ? target(ctx) : Tensor{},
+                                            (*slot_tokens)(ctx));
+                    });
+  }
+}
+
 }  // namespace
 
 void check_sampled_rows(Bench& bench) {
+  check_rounds(bench);
   check_edits(bench);
   check_graph_io(bench);
 }

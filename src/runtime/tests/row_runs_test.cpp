@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "runtime/batch_buffers.h"
-#include "runtime/row_batch.h"
+#include "runtime/steps/batch_buffers.h"
+#include "runtime/steps/row_batch.h"
 
 namespace sluice {
 namespace {
