@@ -76,9 +76,9 @@ TEST_F(GrammarsTest, ACompileThatNobodyWantsIsCancelled) {
 TEST_F(GrammarsTest, OthersThatWaitGetTheirGrammar) {
   std::atomic<bool> has_left = false;
   auto leaver = std::async(std::launch::async, [&] {
-    return make(costly(15), [&] { return has_left ? leaves() : std::nullopt; });
+    return make(costly(17), [&] { return has_left ? leaves() : std::nullopt; });
   });
-  auto stayer = std::async(std::launch::async, [&] { return make(costly(15)); });
+  auto stayer = std::async(std::launch::async, [&] { return make(costly(17)); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   has_left = true;
   EXPECT_FALSE(leaver.get().ok());
@@ -86,8 +86,8 @@ TEST_F(GrammarsTest, OthersThatWaitGetTheirGrammar) {
 }
 
 TEST_F(GrammarsTest, ACancelledCompileIsBegunAnewForTheNext) {
-  ASSERT_FALSE(make(costly(14), leaves).ok());
-  EXPECT_TRUE(make(costly(14)).ok());
+  ASSERT_FALSE(make(costly(17), leaves).ok());
+  EXPECT_TRUE(make(costly(17)).ok());
 }
 
 TEST_F(GrammarsTest, FaultsAreNotKept) {
