@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/testing/folder.h"
 
 namespace sluice {
 namespace {
@@ -15,11 +16,6 @@ namespace fs = std::filesystem;
 
 class FilesDigest : public ::testing::Test {
  protected:
-  FilesDigest() : root_(fs::path(::testing::TempDir()) / "files_digest_test") {
-    fs::remove_all(root_);
-  }
-  ~FilesDigest() override { fs::remove_all(root_); }
-
   std::string copy(const std::string& name) {
     const fs::path directory = root_ / name;
     fs::create_directories(directory);
@@ -31,7 +27,8 @@ class FilesDigest : public ::testing::Test {
     return digest_of_files(directory, LoadFormat::kAuto);
   }
 
-  const fs::path root_;
+  const TestFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(FilesDigest, TellsModelsApartAndNotTheirCopies) {
@@ -61,7 +58,6 @@ TEST_F(FilesDigest, TellsModelsApartAndNotTheirCopies) {
 }
 
 TEST_F(FilesDigest, AFileAloneIsAGgufFile) {
-  fs::create_directories(root_);
   const std::string path = (root_ / "m.gguf").string();
   std::ofstream(path) << std::string(100'000, 'a');
   const std::uint64_t before = digest(path);

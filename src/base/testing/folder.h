@@ -12,7 +12,7 @@ namespace sluice {
 
 class TestFolder {
  public:
-  TestFolder() : path_((std::filesystem::temp_directory_path() / "sluice-hub-XXXXXX").string()) {
+  TestFolder() : path_((std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make " + path_);
   }
   ~TestFolder() {

@@ -19,10 +19,10 @@ TEST(Speculation, DraftModelsChangeNothing) {
         std::pair{"deepseek-v32", "qwen3"}}) {
     SCOPED_TRACE(target);
     Options options = options_for(target);
+    const TestFolder folder;
     std::string path = models + draft;
     if (std::string(target) == draft) {  // the directory itself is refused
-      path = ::testing::TempDir() + "sluice_same_model";
-      std::filesystem::remove(path);
+      path = folder.path() + "/model";
       std::filesystem::create_directory_symlink(models + draft, path);
       EXPECT_THROW((void)Engine::create(with_draft(options, "STANDALONE", path)), Error);
       std::filesystem::remove(path);
@@ -46,7 +46,6 @@ TEST(Speculation, DraftModelsChangeNothing) {
     const Outcome pressed = outcome_of(with_draft(options, "STANDALONE", path), longer);
     expect_equal(pressed, outcome_of(options, longer));
     EXPECT_GT(pressed.stats.retracted, 0u);
-    if (std::string(target) == draft) std::filesystem::remove_all(path);
   }
 }
 

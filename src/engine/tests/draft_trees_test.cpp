@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/folder.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -35,15 +36,14 @@ Options tiny() {
 class Copy {
  public:
   explicit Copy(const std::string& model)
-      : path_(::testing::TempDir() + "sluice_tree_draft_" + model) {
-    std::filesystem::remove_all(path_);
+      : path_(folder_.path() + "/" + model) {
     std::filesystem::copy(SLUICE_SOURCE_DIR "/tests/golden/models/" + model, path_,
                           std::filesystem::copy_options::recursive);
   }
-  ~Copy() { std::filesystem::remove_all(path_); }
   const std::string& path() const { return path_; }
 
  private:
+  const TestFolder folder_;
   const std::string path_;
 };
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/testing/folder.h"
 #include "engine/testing/speculation_outcome.h"
 #include "runtime/testing/draft_sequence.h"
 
@@ -139,9 +140,8 @@ TEST(RecurrentSpeculation, ADraftLayerChangesNothing) {
   const fs::path shared = fs::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden",
                  folder = shared / "speculation/families/mtp-qwen3-next";
   if (!fs::exists(folder)) GTEST_SKIP() << folder << " is not there";
-  const fs::path model = fs::path(::testing::TempDir()) / "sluice_qwen3_next_with_mtp";
-  fs::remove_all(model);
-  fs::create_directories(model);
+  const TestFolder made;
+  const fs::path model = made.path();
   for (const char* name : {"config.json", "mtp.safetensors", "model.safetensors.index.json"})
     fs::copy(folder / name, model / name);
   fs::copy(shared / "models/qwen3-next/model.safetensors", model / "model.safetensors");
@@ -159,7 +159,6 @@ TEST(RecurrentSpeculation, ADraftLayerChangesNothing) {
   options = with_little_memory(options);
   for (Request& request : requests) request.max_new_tokens += 60;
   expect_equal(outcome_of(with_nextn(options), requests), outcome_of(options, requests));
-  fs::remove_all(model);
   // The checkpoint without it.
   Options without = with_nextn(options_for(""));
   without.model = std::string(SLUICE_MORE_MODELS) + "/qwen3-next";

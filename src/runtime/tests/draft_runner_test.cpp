@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/folder.h"
 #include "runtime/testing/draft_sequence.h"
 
 namespace sluice {
@@ -60,8 +61,8 @@ TEST(DraftRunner, DraftsDoNotDependOnHowTheStepsWereCut) {
 
 // Longer sequences than the model was trained with: the rotations are those of the longest one.
 TEST(DraftRunner, RotationsDoNotFollowTheLength) {
-  const fs::path model = fs::path(testing::TempDir()) / "dynamic-mimo";
-  fs::remove_all(model);
+  const TestFolder folder;
+  const fs::path model = fs::path(folder.path()) / "dynamic-mimo";
   fs::copy(own("mimo"), model);
   Json config =
       parse_json_or_throw(read_text_beneath(model, "config.json", 1 << 20).value(), "config.json");
