@@ -35,8 +35,7 @@ Options tiny() {
 // A copy of a model's directory drafts for it: the directory itself is refused.
 class Copy {
  public:
-  explicit Copy(const std::string& model)
-      : path_(folder_.path() + "/" + model) {
+  explicit Copy(const std::string& model) : path_(folder_.path() + "/" + model) {
     std::filesystem::copy(SLUICE_SOURCE_DIR "/tests/golden/models/" + model, path_,
                           std::filesystem::copy_options::recursive);
   }
