@@ -35,9 +35,11 @@ bool DpScheduler::may_plan_ahead_of_round() const {
   return has_drafts;
 }
 
-// The device makes the drafts of the round in flight; only their number is known.
+// The device makes the drafts of the round in flight; only their number is known. Where that round
+// brings no more than a token for each step, the sequence has room for as many drafts again.
 void DpScheduler::find_drafts_ahead(Sequence& s, int max_drafts) const {
-  const int left = s.request.request.max_new_tokens - s.num_output() - s.samples_in_flight - 1;
+  const int sure = std::min(s.samples_in_flight, s.steps_in_flight);
+  const int left = s.request.request.max_new_tokens - s.num_output() - sure - 1;
   s.draft_parents.clear();
   s.is_tree = false;
   s.draft_kind = DraftKind::kMethod;

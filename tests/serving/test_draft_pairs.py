@@ -157,6 +157,8 @@ def test_pairs_have_the_answers_of_plain_decoding(row, method, plain, copy, retr
         pytest.skip(f"{HEAD} is not there")
     if row == "ranks" and ON_GPU:
         pytest.skip("test_rank_drafts.py runs on several GPUs")
+    if method == "model" and ON_GPU and "fp8_e4m3" in ROWS[row]:
+        pytest.skip("a GPU refuses a draft with latents beside keys of eight bits by name")
     draft = ("--speculative-draft-model-path", copy) if method == "model" else ()
     wanted = plain(row)
     part = (list(ROWS).index(row) + list(METHODS).index(method)) % PARTS
@@ -164,7 +166,7 @@ def test_pairs_have_the_answers_of_plain_decoding(row, method, plain, copy, retr
     wrong = [(PAIRS[number], got, wanted[number]) for number, got in found.items() if got != wanted[number]]
     assert not wrong, f"{len(wrong)} pairs, as {wrong[0]}"
     assert all(got for number, got in found.items() if "leaves" in PAIRS[number])
-    assert method == "layer as pays" or state["spec_draft_token_num"] > 20
+    assert method == "layer as pays" or state["spec_draft_token_num"] > 10
     retracted[row] += state["retracted"]
 
 

@@ -77,6 +77,20 @@ TEST_P(Rounds, ChangeNothing) {
   }
 }
 
+// Also at the end of an answer, where the round in flight may bring fewer tokens than are left.
+TEST_P(Rounds, AreAsManyAsWithOneInFlight) {
+  if (GetParam().name == "adaptive") GTEST_SKIP() << "numbers of drafts follow the clock";
+  for (int more = 0; more < 8; more += 2) {
+    std::vector<Request> requests = {greedy(prompt_of(more, 40), 60 + more)};
+    requests[0].ignore_eos = true;
+    Options alone = GetParam().with(plain());
+    alone.drafts_as_rows = true;
+    const Outcome found = outcome_of(rounds(plain()), requests);
+    EXPECT_GT(found.stats.rounds_ahead, 2);
+    EXPECT_EQ(found.stats.verifications, outcome_of(alone, requests).stats.verifications) << more;
+  }
+}
+
 TEST_P(Rounds, RetractionChangesNothing) {
   const Options little = with_little_memory(plain());
   std::vector<Request> requests = requests_of(9);
