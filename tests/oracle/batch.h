@@ -22,9 +22,7 @@ class Batch {
   // Rows of one sequence are one run. Long runs of many heads do not fit in the memory of a prefill
   // at once.
   Batch(Bench& bench, std::vector<std::int64_t> lengths, const std::vector<RowRun>& runs)
-      : lengths_(std::move(lengths)),
-        memory_(std::make_unique<Twin>(bench, DType::kU8,
-                                       std::initializer_list<std::int64_t>{kPrefillBytes})) {
+      : lengths_(std::move(lengths)), memory_(std::make_unique<WorkMemory>(bench, kPrefillBytes)) {
     std::int64_t most = 1, total = 0;
     for (const std::int64_t n : lengths_) {
       most = std::max(most, (n + 63) / 64);
@@ -119,7 +117,8 @@ class Batch {
   std::vector<std::int64_t> lengths_, seqs_, positions_;
   std::int64_t num_pages_ = 0;
   ops::PrefillRuns prefill_;
-  std::unique_ptr<Twin> memory_, table_, row_seq_, position_;
+  std::unique_ptr<WorkMemory> memory_;
+  std::unique_ptr<Twin> table_, row_seq_, position_;
 };
 
 // The rows of a batch as a step of drafts has them: each is a sequence with the pages of its own.

@@ -273,8 +273,12 @@ bool Bench::report() const {
     fmt::print("{:<22}{:>7}{:>8}{:>12}{:>14.3g}{:>11.1f}%{}\n", row.op, row.cases, row.failed,
                row.elements, row.worst_error, 100 * row.worst_share,
                row.left_out > 0 ? fmt::format("  {} large cases left out", row.left_out) : "");
-  fmt::print("{}\n", failures_.empty() ? "ok" : fmt::format("FAIL: {} cases", failures_.size()));
-  return failures_.empty();
+  const auto not_run = std::ranges::count(rows_, 0, &Row::cases);
+  if (not_run > 0)
+    fmt::print("FAIL: no case of {} operations ran: -s left all of them out\n", not_run);
+  if (!failures_.empty()) fmt::print("FAIL: {} cases\n", failures_.size());
+  if (failures_.empty() && not_run == 0) fmt::print("ok\n");
+  return failures_.empty() && not_run == 0;
 }
 
 }  // namespace sluice::oracle

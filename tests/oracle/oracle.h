@@ -99,7 +99,8 @@ class Bench {
   bool fits(const std::string& op);
   // A case with an external verdict; `problem` is empty if it passed.
   void expect(const std::string& op, const std::string& label, const std::string& problem);
-  // Prints the table, one line per operation, failures first. True if no case failed.
+  // Prints the table, one line per operation, failures first. True if no case failed, and some
+  // case of each operation ran.
   bool report() const;
 
   Context cpu, gpu;
@@ -126,6 +127,20 @@ class Bench {
   std::unique_ptr<Arena> cpu_arena_, gpu_arena_;
   std::vector<Row> rows_;
   std::vector<std::string> failures_;
+};
+
+// Memory that operations work in. It does not count for the size of a case.
+class WorkMemory : public Twin {
+ public:
+  WorkMemory(Bench& bench, std::int64_t bytes)
+      : Twin(bench, DType::kU8, {bytes}), bench_(bench), bytes_(bytes) {
+    bench_.live_bytes -= bytes_;
+  }
+  ~WorkMemory() { bench_.live_bytes += bytes_; }
+
+ private:
+  Bench& bench_;
+  const std::int64_t bytes_;
 };
 
 // The families, one file each.

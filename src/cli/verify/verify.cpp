@@ -9,6 +9,7 @@
 #include "cli/verify/verify_compare.h"
 #include "cli/verify/verify_golden.h"
 #include "cli/verify/verify_run.h"
+#include "engine/machine.h"
 #include "engine/options_parse.h"
 
 namespace sluice {
@@ -117,7 +118,8 @@ int verify_model(const Arguments& arguments) {
   keep_lengths(golden, arguments.get("lengths"));
   const std::vector<VerifyMode> modes =
       expand(parse_modes(arguments.get("modes", "whole,decode")), arguments.get("thread-counts"));
-  Tolerance tolerance = tolerance_for(golden, options.dtype);
+  const bool is_gpu = serving_device(options).kind != DeviceKind::kCpu;
+  Tolerance tolerance = tolerance_for(golden, options.dtype, is_gpu);
   if (arguments.has("tolerance")) {
     require(options.dtype == "float32",
             "--tolerance is for --dtype float32; the limits of {} come from the reference",

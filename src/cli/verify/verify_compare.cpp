@@ -37,7 +37,7 @@ std::map<std::size_t, std::uint64_t> hashes_by_position(const GoldenCase& golden
 
 }  // namespace
 
-Tolerance tolerance_for(const GoldenFile& golden, const std::string& dtype) {
+Tolerance tolerance_for(const GoldenFile& golden, const std::string& dtype, bool rounds_rows) {
   Tolerance t;
   if (golden.chat_records) {
     require(dtype == "float32",
@@ -54,10 +54,11 @@ Tolerance tolerance_for(const GoldenFile& golden, const std::string& dtype) {
           "the reference has no 'checks.bfloat16', from which the limits of {} are derived", dtype);
   const double share = dtype == "float16" ? 1.0 / 8 : 1.0;
   t.compare_tokens = false;
-  t.mean_limit = 1.5 * share * golden.bfloat16_mean;
+  const double mean = share * golden.bfloat16_mean + rounds_rows * golden.rounded_rows_mean,
+               max = share * golden.bfloat16_max + rounds_rows * golden.rounded_rows_max;
+  t.mean_limit = 1.5 * mean;
   // One flipped choice of an expert or a key moves a position by nats: there the mean alone judges.
-  t.at_position =
-      golden.has_discrete_choices ? 0 : static_cast<float>(2 * share * golden.bfloat16_max);
+  t.at_position = golden.has_discrete_choices ? 0 : static_cast<float>(2 * max);
   t.beyond_selection = t.at_position;
   return t;
 }

@@ -23,9 +23,10 @@ struct Tolerance {
 };
 inline constexpr std::size_t kSelectionStart = 256;
 
-// For `dtype` (float32, bfloat16, float16). Error{kBadInput} where the reference gives no limit for
-// it.
-Tolerance tolerance_for(const GoldenFile& golden, const std::string& dtype);
+// For `dtype` (float32, bfloat16, float16). `rounds_rows`: the device rounds rows of linear layers
+// to the checkpoint's format. Error{kBadInput} where the reference gives no limit for it.
+Tolerance tolerance_for(const GoldenFile& golden, const std::string& dtype,
+                        bool rounds_rows = false);
 
 struct CaseVerdict {
   std::string label;

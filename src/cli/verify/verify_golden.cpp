@@ -54,6 +54,11 @@ GoldenFile parse_model_golden(const Json& json, std::string_view what) {
     file.bfloat16_mean = field(checks.at("bfloat16"), "mean_abs_dlogprob_top5", what).get<double>();
     file.bfloat16_max = field(checks.at("bfloat16"), "max_abs_dlogprob_top5", what).get<double>();
   }
+  if (checks.contains("quantised_activations")) {
+    const Json& rounded = checks.at("quantised_activations");
+    file.rounded_rows_mean = field(rounded, "mean_abs_dlogprob_top5", what).get<double>();
+    file.rounded_rows_max = field(rounded, "max_abs_dlogprob_top5", what).get<double>();
+  }
   const Json& prompts = field(json, "prompts", what);
   require(prompts.is_array() && !prompts.empty(), "{}: 'prompts' is empty", what);
   for (std::size_t i = 0; i < prompts.size(); ++i) {

@@ -33,6 +33,10 @@ struct GoldenFile {
   // checks.bfloat16 of a golden.json: how far transformers itself moves in bfloat16.
   double bfloat16_mean = 0;
   double bfloat16_max = 0;
+  // checks.quantised_activations: how far it moves in float32 with the rows of linear layers
+  // rounded to the checkpoint's format. 0: the format leaves them as they are.
+  double rounded_rows_mean = 0;
+  double rounded_rows_max = 0;
   // routers or indexers: one flipped choice moves a position by nats
   bool has_discrete_choices = false;
 };

@@ -147,6 +147,12 @@ TEST(Verify, LimitsOfLowPrecisionComeFromTheReference) {
   EXPECT_DOUBLE_EQ(bf16.mean_limit, 0.015);
   EXPECT_FALSE(bf16.compare_tokens);
   EXPECT_FLOAT_EQ(tolerance_for(file, "float16").at_position, 0.025f);
+  file.rounded_rows_mean = 0.2;
+  file.rounded_rows_max = 1;
+  EXPECT_DOUBLE_EQ(tolerance_for(file, "bfloat16").mean_limit, 0.015);
+  EXPECT_DOUBLE_EQ(tolerance_for(file, "bfloat16", true).mean_limit, 0.315);
+  EXPECT_FLOAT_EQ(tolerance_for(file, "bfloat16", true).at_position, 2.2f);
+  EXPECT_EQ(tolerance_for(file, "float32", true).at_position, 2e-4f);
   file.has_discrete_choices = true;
   EXPECT_EQ(tolerance_for(file, "bfloat16").at_position, 0);
   file.chat_records = true;
