@@ -57,7 +57,9 @@ DflashConfig parse_dflash_config(std::string_view text, std::string_view what,
           "{}: the architecture {} is no DFlash draft that is computed here; that is {}", what,
           architecture, kArchitecture);
   const Json none = Json::object();
-  const bool has_nested = config.contains("dflash_config") && config["dflash_config"].is_object();
+  const bool has_nested = config.contains("dflash_config") && !config["dflash_config"].is_null();
+  require(!has_nested || config["dflash_config"].is_object(), "{}: dflash_config is no JSON object",
+          what);
   const ConfigReader top(config, std::string(what)),
       nested(has_nested ? config["dflash_config"] : none, std::string(what), "dflash_config.");
 

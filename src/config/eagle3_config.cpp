@@ -37,7 +37,8 @@ ModelConfig read_layers(const Json& config, std::string_view what) {
     layers["n_routed_experts"] = 0;
     layers.erase("index_topk");
   } else {
-    const std::string type = layers.value("model_type", "llama");
+    const std::string type =
+        ConfigReader(layers, std::string(what)).find_string("model_type").value_or("llama");
     require(type == "llama" || type == "qwen3",
             "{}: model_type is {}; heads of llama and qwen3 layers are computed", what, type);
     layers["architectures"] = {type == "llama" ? "LlamaForCausalLM" : "Qwen3ForCausalLM"};
@@ -87,7 +88,9 @@ Eagle3Config parse_eagle3_config(std::string_view text, std::string_view what,
           "{}: the architecture {} is no EAGLE-3 head that is computed here; those are {}", what,
           architecture, fmt::join(kArchitectures, ", "));
   const Json none = Json::object();
-  const bool has_nested = config.contains("eagle_config") && config["eagle_config"].is_object();
+  const bool has_nested = config.contains("eagle_config") && !config["eagle_config"].is_null();
+  require(!has_nested || config["eagle_config"].is_object(),
+          "{}: eagle_config is no JSON object; leave it out, or give the layers in it", what);
   const ConfigReader top(config, std::string(what)),
       nested(has_nested ? config["eagle_config"] : none, std::string(what), "eagle_config.");
 

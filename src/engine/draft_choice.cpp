@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/error_context.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -28,12 +29,18 @@ std::string text_of(const std::string& directory, std::string_view name) {
 // The tokens and their numbers, of which a draft's must be equal.
 Json vocabulary_of(const std::string& text, const std::string& what) {
   const Json file = parse_json_or_throw(text, what);
+  require(file.is_object(), "{}: it is no JSON object", what);
   Json out;
-  if (file.contains("model") && file["model"].contains("vocab"))
-    out.push_back(file["model"]["vocab"]);
-  if (file.contains("added_tokens"))
-    for (const Json& token : file["added_tokens"])
-      out.push_back({token.value("id", -1), token.value("content", "")});
+  const auto model = file.find("model"), added = file.find("added_tokens");
+  if (model != file.end() && model->is_object() && model->contains("vocab"))
+    out.push_back((*model)["vocab"]);
+  if (added == file.end()) return out;
+  require(added->is_array(), "{}: added_tokens is no list", what);
+  for (const Json& token : *added) {
+    require(token.is_object() && token.contains("id") && token.contains("content"),
+            "{}: an entry of added_tokens is no object with id and content", what);
+    out.push_back({token["id"], token["content"]});
+  }
   return out;
 }
 
@@ -42,7 +49,8 @@ void check_tokenizer(const std::string& draft, const std::string& target) {
                     other = text_of(target, "tokenizer.json");
   if (one.empty() || other.empty() || one == other) return;
   require(
-      vocabulary_of(one, draft) == vocabulary_of(other, target),
+      vocabulary_of(one, draft + "/tokenizer.json") ==
+          vocabulary_of(other, target + "/tokenizer.json"),
       "{}: the tokenizer.json of {} has other tokens than that of the target; give a draft that "
       "shares the target's tokenizer",
       kOption, draft);
@@ -74,7 +82,7 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
   const std::string text = text_of(directory, "config.json");
   const std::string config = directory + "/config.json";
   DraftConfig out;
-  check_method(directory, method, method_of(text));
+  check_method(directory, method, saying(directory, [&] { return method_of(text); }));
   if (method == DraftMethod::kEagle) {
     out.eagle = parse_eagle_config(text, config, target);
     return out;
@@ -101,24 +109,59 @@ DraftConfig config_of(const std::string& directory, DraftMethod method, const Mo
 
 }  // namespace
 
+void check_is_no_draft(const std::string& directory) {
+  std::error_code none;
+  if (!fs::is_directory(directory, none)) return;
+  DraftMethod method = DraftMethod::kStandalone;
+  try {
+    method = method_of(text_of(directory, "config.json"));
+  } catch (const Error&) {  // who reads it as a model's says what is wrong
+  }
+  if (method == DraftMethod::kStandalone) return;
+  const std::string_view name = draft_method_row(method).name;
+  fail(ErrorKind::kBadInput,
+       "{} holds a draft of {}, which drafts for another model; give that model, with "
+       "--speculative-algorithm {} {} {}",
+       directory, name, name, kOption, directory);
+}
+
 std::string obtain_draft(const Options& options) {
   const Result<SpeculationOptions> chosen = choose_speculation(options);
   if (!chosen.ok() || chosen.value().draft_model.empty()) return "";
-  return obtain_model(draft_request(options, chosen.value().draft_model), hub_environment(options))
-      .directory;
+  return saying(kOption, [&] {
+    return obtain_model(draft_request(options, chosen.value().draft_model),
+                        hub_environment(options))
+        .directory;
+  });
 }
 
 NamedDraft find_draft(const Options& options, const SpeculationOptions& speculation,
                       const ModelConfig& target, const std::string& target_directory,
                       bool weights) {
   NamedDraft out;
-  out.directory = obtain_model(draft_request(options, speculation.draft_model, weights),
-                               hub_environment(options))
-                      .directory;
+  out.directory = saying(kOption, [&] {
+    return obtain_model(draft_request(options, speculation.draft_model, weights),
+                        hub_environment(options))
+        .directory;
+  });
   std::error_code none;
   require(!fs::equivalent(out.directory, target_directory, none),
-          "{}: {} is the target itself; give a smaller model", kOption, out.directory);
-  out.config = config_of(out.directory, speculation.method, target);
+          "{}: {} is the target itself; give a {}", kOption, out.directory,
+          speculation.method == DraftMethod::kStandalone
+              ? "smaller model"
+              : fmt::format("draft of {} that was trained for it",
+                            draft_method_row(speculation.method).name));
+  saying(kOption, [&] {
+    out.config = config_of(out.directory, speculation.method, target);
+    check_tokenizer(out.directory, target_directory);
+  });
+  if (out.config.dflash) {
+    const int most = out.config.dflash->block_size - 1;
+    require(speculation.is_default_number || speculation.max_drafts <= most,
+            "{}: the block_size of {} is {}, which has {} drafts, and {} were asked for; give "
+            "--speculative-num-draft-tokens {} at most",
+            kOption, out.directory, most + 1, most, speculation.max_drafts, most + 1);
+  }
   return out;
 }
 
@@ -137,14 +180,6 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
   if (plan.speculation.draft_model.empty()) return nullptr;
   NamedDraft draft =
       find_draft(options, plan.speculation, target, target_directory, !plan.loading.dummy);
-  check_tokenizer(draft.directory, target_directory);
-  if (draft.config.dflash) {
-    const int most = draft.config.dflash->block_size - 1;
-    require(plan.speculation.is_default_number || plan.speculation.max_drafts <= most,
-            "{}: the block_size of {} is {}, which has {} drafts, and {} were asked for; give "
-            "--speculative-num-draft-tokens {} at most",
-            kOption, draft.directory, most + 1, most, plan.speculation.max_drafts, most + 1);
-  }
   const ModelConfig& layers = draft.config.eagle3   ? draft.config.eagle3->layers
                               : draft.config.eagle  ? *draft.config.eagle
                               : draft.config.dflash ? draft.config.dflash->layers
@@ -156,19 +191,23 @@ std::shared_ptr<const DraftSource> read_draft(const Options& options, const Serv
       "{}: {} caches one latent for all heads, and --kv-cache-dtype {} needs keys and values of "
       "heads on a GPU; give auto, bfloat16 or float32, or another draft",
       kOption, draft.directory, options.kv_cache_dtype);
-  WeightSource weights =
-      plan.loading.dummy
-          ? WeightSource::dummy(plan.loading.seed + 1, layers.initializer_range)
-          : WeightSource::checkpoint(draft.directory, {.quantization = layers.quantization});
-  if (plan.loading.check_weights) {
-    weights.check_storages();
-    weights.check_finite();
-  }
+  const std::string name = fmt::format("{}: {}", kOption, draft.directory);
+  WeightSource weights = saying(name, [&] {
+    WeightSource out =
+        plan.loading.dummy
+            ? WeightSource::dummy(plan.loading.seed + 1, layers.initializer_range)
+            : WeightSource::checkpoint(draft.directory, {.quantization = layers.quantization});
+    if (plan.loading.check_weights) {
+      out.check_storages();
+      out.check_finite();
+    }
+    return out;
+  });
   const std::string unshared = sharing_refusal(layers, plan.num_sharers());
   if (!unshared.empty())
     log_info("the draft is whole in each of {} ranks: {}", plan.num_sharers(), unshared);
   return std::make_shared<const DraftSource>(
-      DraftSource{std::move(draft.config), std::move(weights), !unshared.empty()});
+      DraftSource{std::move(draft.config), std::move(weights), !unshared.empty(), name});
 }
 
 }  // namespace sluice

@@ -17,6 +17,9 @@ struct NamedDraft {
 NamedDraft find_draft(const Options& options, const SpeculationOptions& speculation,
                       const ModelConfig& target, const std::string& target_directory, bool weights);
 
+// Error{kBadInput} where `directory`, given as the model, holds a draft of EAGLE, EAGLE3 or DFLASH.
+void check_is_no_draft(const std::string& directory);
+
 // Where the draft model is that the options name, fetched where that is a repo id; empty: they name
 // none. Errors of obtain_model().
 std::string obtain_draft(const Options& options);

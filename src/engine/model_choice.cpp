@@ -1,6 +1,7 @@
 #include "engine/model_choice.h"
 
 #include "checkpoint/load_config.h"
+#include "engine/draft_choice.h"
 #include "models/plugin.h"
 
 namespace sluice {
@@ -14,6 +15,7 @@ ImplementationChoice implementation_choice(const Options& options) {
 }
 
 ModelConfig read_model_config(const Options& options, const std::string& directory) {
+  check_is_no_draft(directory);
   return load_model_config(directory, options.json_model_override_args,
                            implementation_choice(options));
 }

@@ -95,15 +95,18 @@ SpeculationOptions read_speculative_config(std::string_view json) {
   for (const std::string_view suffix_key : kSuffixKeys)
     require(out.method == DraftMethod::kSuffix || !config.contains(suffix_key),
             "the key '{}' is refused: it has no effect with the method {}", suffix_key, name);
+  for (const std::string_view window : {"prompt_lookup_min", "prompt_lookup_max"})
+    require(out.method == DraftMethod::kNgram || !config.contains(window),
+            "the key '{}' is refused: it has no effect with the method {}", window, name);
+  const auto number = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1);
+  out.is_default_number = !number;
+  out.max_drafts = number.value_or(row.default_drafts);
   if (!out.has_method()) return out;
   if (row.has_model) {
     require(names_model && config["model"].is_string() && config["model"] != "",
             "{} needs the key 'model': the directory or repo id of a draft model", row.name);
     out.draft_model = config["model"];
   }
-  const auto number = integer_of(config, "num_speculative_tokens", 1, kMaxDraftTokens - 1);
-  out.is_default_number = !number;
-  out.max_drafts = number.value_or(row.default_drafts);
   if (out.method == DraftMethod::kSuffix) {
     out.suffix = suffix_of(config);
     if (!number) out.max_drafts = std::min(out.suffix.max_tree_depth, kMaxDraftTokens - 1);
@@ -232,7 +235,11 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
     if (!beside.ok()) return beside.fault();
     const Result<Ok> effects = check_effects(options, out, draft_method_row(out.method));
     if (!effects.ok()) return effects.fault();
-    if (!out.has_method() && out.is_on()) out.max_drafts = kForcedDrafts;
+    if (!out.is_on() && !out.is_default_number)
+      return refuse("speculative-config",
+                    "the key 'num_speculative_tokens' has no effect: the method is none, and "
+                    "nothing drafts; give a method or --draft-forced-tokens, or leave it out");
+    if (!out.has_method() && out.is_on() && out.is_default_number) out.max_drafts = kForcedDrafts;
     return out;
   }
   out.method = row.method;

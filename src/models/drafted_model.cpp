@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/error_context.h"
 #include "models/dflash.h"
 #include "models/eagle3.h"
 #include "models/state_draft.h"
@@ -101,7 +102,6 @@ std::vector<PageGroupSpec> draft_page_groups(std::vector<PageGroupSpec> groups, 
 std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
                                  const ModelConfig& target_config, const DraftSource& draft,
                                  const ModelOptions& options) {
-  std::unique_ptr<SeparateDraft> loaded;
   // Experts of the draft have no places of their own, and its feed-forward layers no other ranks.
   const ModelOptions of_draft{.numerics = options.numerics,
                               .mla_expandable = options.mla_expandable,
@@ -111,20 +111,21 @@ std::unique_ptr<Model> add_draft(Context& ctx, std::unique_ptr<Model> target,
   Context own = draft.is_whole ? without_ranks(ctx) : ctx;
   require(draft.config.model || target->ends() != nullptr,
           "{} keeps no states for a head that drafts", target_config.architecture);
-  if (draft.config.eagle3) {
-    loaded = load_eagle3(own, *draft.config.eagle3, target_config, *target->ends(), draft.weights,
-                         of_draft);
-  } else if (draft.config.eagle) {
-    loaded = load_eagle(own, *draft.config.eagle, target_config, *target->ends(), draft.weights,
-                        of_draft);
-  } else if (draft.config.dflash) {
-    loaded = load_dflash(own, *draft.config.dflash, target_config, *target->ends(), draft.weights,
-                         of_draft);
-  } else {
-    loaded = std::make_unique<StandaloneDraft>(
-        load_model(own, *draft.config.model, draft.weights, of_draft), *draft.config.model,
-        of_draft, target_config.num_layers, draft.is_whole);
-  }
+  std::unique_ptr<SeparateDraft> loaded =
+      saying(draft.name, [&]() -> std::unique_ptr<SeparateDraft> {
+        if (draft.config.eagle3)
+          return load_eagle3(own, *draft.config.eagle3, target_config, *target->ends(),
+                             draft.weights, of_draft);
+        if (draft.config.eagle)
+          return load_eagle(own, *draft.config.eagle, target_config, *target->ends(), draft.weights,
+                            of_draft);
+        if (draft.config.dflash)
+          return load_dflash(own, *draft.config.dflash, target_config, *target->ends(),
+                             draft.weights, of_draft);
+        return std::make_unique<StandaloneDraft>(
+            load_model(own, *draft.config.model, draft.weights, of_draft), *draft.config.model,
+            of_draft, target_config.num_layers, draft.is_whole);
+      });
   return std::make_unique<DraftedModel>(std::move(target), std::move(loaded));
 }
 

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "checkpoint/weight_source.h"
 #include "config/dflash_config.h"
@@ -29,6 +30,7 @@ struct DraftSource {
   // Each rank has the draft's layers, where ranks cannot share them. They share the target's ends
   // all the same.
   bool is_whole = false;
+  std::string name = "the draft";  // of errors: where it comes from
 };
 
 // `options`: the target's. Error{kBadInput}: the draft's checkpoint lacks a tensor, or its model

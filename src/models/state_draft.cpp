@@ -100,7 +100,8 @@ class StateDraft final : public LayeredDraft {
                  : Norm::load(root, path(name, number), hidden, config.rms_norm_eps, spec().norm);
     };
     const std::string projection = path(names.projection, number);
-    require(root.has(projection + ".weight", true), "the checkpoint lacks its draft layer ({})",
+    require(root.has(projection + ".weight", true),
+            "the checkpoint lacks its draft layer ({}); give one that has it, or another method",
             root.path(projection + ".weight"));
     embedding_norm_ = norm(names.embedding_norm);
     state_norm_ = norm(names.state_norm);

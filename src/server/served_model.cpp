@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "config/model_config.h"
+#include "engine/draft_choice.h"
 #include "engine/encoders/encoder_engine.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
@@ -82,6 +83,7 @@ std::shared_ptr<const ServedModel> load_served_model(
   const HubEnvironment environment = hub_environment(options);
   const ResolvedModel resolved = obtain_model(request, environment);
   const std::string& directory = resolved.directory;
+  check_is_no_draft(directory);
   ModelRequest text_request = tokenizer_request(options);
   text_request.observer = request.observer;
   const bool own_text = has_own_tokenizer(options);

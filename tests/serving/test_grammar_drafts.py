@@ -19,7 +19,6 @@ SERVERS = {
     "with ngram": (*FORCED, "--speculative-algorithm", "NGRAM", "--speculative-ngram-min-match-window-size", "1"),
     "with nextn": (*FORCED, "--speculative-algorithm", "NEXTN"),
     "adaptive": FORCED[:1],
-    "chunks": (*FORCED, "--chunked-prefill-size", "16", "--disable-radix-cache"),
     "deterministic": (*FORCED, "--deterministic"),
     "ranks": FORCED,
     "stages": FORCED,

@@ -218,7 +218,18 @@ std::vector<double> acceptance(const Arguments& arguments, const Options& option
     throw UsageError(fmt::format("--{}: {}", kName, error.message()),
                      "allowed: numbers from 0 to 1, with commas");
   }
-  if (out.size() == 1) out.resize(kMaxDraftTokens, out.front());
+  if (out.size() == 1) {
+    out.resize(kMaxDraftTokens, out.front());
+    return out;
+  }
+  const Result<SpeculationOptions> chosen = choose_speculation(options);
+  if (!chosen.ok()) return out;  // the start says why
+  const auto most = static_cast<std::size_t>(chosen.value().topk > 1 ? chosen.value().steps
+                                                                     : chosen.value().max_drafts);
+  if (out.size() > most)
+    throw UsageError(fmt::format("--{}: {} numbers, and there are {} drafts one behind another",
+                                 kName, out.size(), most),
+                     "give a number for each draft, or one for all");
   return out;
 }
 

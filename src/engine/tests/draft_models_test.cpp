@@ -1,4 +1,5 @@
 // Drafts of heads and of small models through the whole engine.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -69,6 +70,47 @@ TEST(Speculation, DraftsThatDoNotFitAreRefused) {
       EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
       EXPECT_NE(error.message().find(message), std::string::npos) << error.message();
     }
+}
+
+// A damaged draft is told from a damaged target, and a draft from a model.
+TEST(Speculation, ErrorsOfDraftsNameTheDraft) {
+  const std::string head = R"("architectures": ["LlamaForCausalLMEagle3"], )";
+  for (const auto& [method, file, text, message] :
+       {std::tuple{"EAGLE3", "config.json", "{" + head + R"("model_type": 5})",
+                   "config.json: model_type is 5; it must be a string"},
+        std::tuple{"EAGLE3", "config.json", "{" + head + R"("eagle_config": 7})",
+                   "eagle_config is no JSON object"},
+        std::tuple{"EAGLE3", "config.json", std::string("{x"), "the text is not valid JSON"},
+        std::tuple{"STANDALONE", "tokenizer.json", std::string(R"({"added_tokens": 5})"),
+                   "added_tokens is no list"},
+        std::tuple{"STANDALONE", "tokenizer.json", std::string(R"({"added_tokens": [5]})"),
+                   "is no object with id and content"},
+        std::tuple{"STANDALONE", "model.safetensors", std::string(), "model.safetensors"}}) {
+    const TestFolder folder;
+    std::filesystem::copy(SLUICE_SOURCE_DIR "/models/sluice-tiny", folder.path());
+    folder.write(file, text);
+    Options options = options_for("");
+    options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+    try {
+      (void)Engine::create(with_draft(options, method, folder.path()));
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      EXPECT_THAT(error.message(),
+                  ::testing::StartsWith("--speculative-draft-model-path: " + folder.path()));
+      EXPECT_THAT(error.message(), ::testing::HasSubstr(message));
+    }
+  }
+  const TestFolder folder;
+  folder.write("config.json", "{" + head + "\"model_type\": \"llama\"}");
+  Options options = options_for("");
+  options.model = folder.path();
+  try {
+    (void)Engine::create(options);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("holds a draft of EAGLE3"));
+  }
 }
 
 // Their configurations say it; weights are not read.

@@ -191,6 +191,12 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
                "prompt_lookup_min is 5 and prompt_lookup_max is 2"},
            Row{"speculative-config", R"({"method": "ngram", "draft_tensor_parallel_size": 2})",
                "the key 'draft_tensor_parallel_size' is refused"},
+           Row{"speculative-config", R"({"method": "mtp", "prompt_lookup_max": 3})",
+               "the key 'prompt_lookup_max' is refused: it has no effect with the method mtp"},
+           Row{"speculative-config", R"({"method": "suffix", "prompt_lookup_min": 3})",
+               "the key 'prompt_lookup_min' is refused"},
+           Row{"speculative-config", R"({"method": "none", "num_speculative_tokens": -3})",
+               "must be an integer of 1 to 63"},
        })
     EXPECT_THAT(error_of(row.option, row.value), HasSubstr(row.message)) << row.value;
 }
@@ -246,6 +252,12 @@ TEST(SpeculationChoice, OptionsWithoutEffectAreRefused) {
                              {"speculative-adaptive", "false"}}))
                 .param,
             "speculative-adaptive");
+  const char* const number = R"({"method": "none", "num_speculative_tokens": 3})";
+  EXPECT_THAT(refusal_of(with({{"speculative-config", number}})).message,
+              HasSubstr("the key 'num_speculative_tokens' has no effect"));
+  const auto forced =
+      choose_speculation(with({{"speculative-config", number}, {"draft-forced-tokens", "true"}}));
+  EXPECT_EQ(forced.value().max_drafts, 3);
   EXPECT_TRUE(choose_speculation(with({{"speculative-adaptive", "true"}})).ok());
   // Windows of matches that nobody looks up.
   for (const char* name : {kMin, kMax}) {
