@@ -217,6 +217,11 @@ inline constexpr VerbFlag kBenchLatency[] = {
      "With --speculative-algorithm: the chance that the first, second, ... draft counts as right, "
      "whatever the model says. One number holds for all.",
      "none: what the model says", "numbers from 0 to 1"},
+    {"replay-prompt", true, "FILE",
+     "With --replay-answer: the prompt's text, instead of random tokens.", "none", kFile},
+    {"replay-answer", true, "FILE",
+     "With --replay-prompt: the answer's text. Its tokens are taken, whatever the model says.",
+     "none", kFile},
     kRooflineMib,
     kJson,
 };

@@ -72,9 +72,11 @@ struct Options {
   bool speculative_adaptive = true;          // the number of drafts follows what they bring
   bool draft_forced_tokens = false;          // those that a grammar forces; needs no draft model
   // no options, for tests: drafts are computed as a GPU does; and for `bench latency`: the chance
-  // that the draft at each place counts as right, whatever the model says
+  // that the draft at each place counts as right, and the tokens of a sequence by position,
+  // whatever the model says
   bool drafts_as_rows = false;
   std::vector<double> synthetic_acceptance;
+  std::vector<std::int32_t> replayed_tokens;
   // Runtime
   std::string device = "auto";          // auto, cpu, cuda
   int base_gpu_id = -1;                 // of the GPU that computes; -1: the first that can be used

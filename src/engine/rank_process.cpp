@@ -33,6 +33,7 @@ void write_hello(const Options& options, const ModelDirectories& directories, in
   out.value(std::int32_t{options.steps_in_flight});
   out.value(std::uint8_t{options.drafts_as_rows});
   out.list(options.synthetic_acceptance);
+  out.list(options.replayed_tokens);
   out.text(directories.model);
   out.text(directories.draft);
   const std::vector<GivenOption> given = given_options(options);
@@ -55,6 +56,7 @@ Hello read_hello(const Message& message) {
   hello.options.steps_in_flight = in.value<std::int32_t>();
   hello.options.drafts_as_rows = in.flag();
   hello.options.synthetic_acceptance = in.list<double>();
+  hello.options.replayed_tokens = in.list<std::int32_t>();
   hello.directories.model = in.text();
   hello.directories.draft = in.text();
   set_log_level(LogLevel::kError);  // the engine has said all that there is to say about options

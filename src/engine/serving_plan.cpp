@@ -463,6 +463,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
   plan.runner.draft_steps = plan.speculation.steps;
   plan.runner.model.draft_layer = plan.speculation.method == DraftMethod::kNextn;
   plan.runner.synthetic_acceptance = options.synthetic_acceptance;
+  plan.runner.replayed_tokens = options.replayed_tokens;
   plan.scheduler =
       scheduler_options(checks, options, machine.device, plan.context_length(), plan.speculation);
   if (options.pp_size > 1 && unstaged.empty())

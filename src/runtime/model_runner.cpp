@@ -152,6 +152,7 @@ void ModelRunner::init_memory_pool() {
           limits_.draft_rows && (options_.draft_topk == 1 || options_.pads_draft_rows),
       .max_drafts = limits_.has_rounds ? options_.max_drafts : 0,
       .pretended = options_.synthetic_acceptance,
+      .replayed = options_.replayed_tokens,
       .device = ctx_.device};
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();

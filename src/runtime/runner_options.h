@@ -29,6 +29,8 @@ struct RunnerOptions {
   std::shared_ptr<const DraftSource> draft = {};
   // For measurements: how often the draft at each place counts as right; empty: where it is.
   std::vector<double> synthetic_acceptance = {};
+  // For measurements: the tokens of every sequence by position, whatever the model says.
+  std::vector<std::int32_t> replayed_tokens = {};
 };
 
 }  // namespace sluice

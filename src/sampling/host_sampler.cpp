@@ -28,9 +28,11 @@ ops::SampleRow sample_row(const SamplingParams& params, std::int32_t position) {
 
 }  // namespace
 
-HostSampler::HostSampler(int max_slots, int vocab_size, std::vector<double> pretended)
+HostSampler::HostSampler(int max_slots, int vocab_size, std::vector<double> pretended,
+                         std::vector<std::int32_t> replayed)
     : vocab_size_(vocab_size),
       pretended_(std::move(pretended)),
+      replayed_(std::move(replayed)),
       slots_(static_cast<std::size_t>(max_slots)) {
   check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots,
         vocab_size);
@@ -154,7 +156,7 @@ BatchResult HostSampler::accept(const Batch& batch, std::span<const std::int32_t
     }
     rows_[i].done = true;
     rows_[i].failed = tokens[i] < 0;
-    rows_[i].token = tokens[i];
+    rows_[i].token = replayed_or(batch.logit_rows[i], tokens[i]);
     if (batch.logit_rows[i].num_top_logprobs < 0 || rows_[i].failed) continue;
     check(sampled_rows != nullptr, "log-probabilities of row {} are wanted and were not read", i);
     rows_[i].logprobs.logprob = sampled_rows[i].logprob;
@@ -253,6 +255,11 @@ bool HostSampler::follow_draft(const Batch& batch, std::size_t row, bool is_skip
   return false;
 }
 
+std::int32_t HostSampler::replayed_or(const LogitRow& row, std::int32_t token) const {
+  const auto position = static_cast<std::size_t>(row.position);
+  return token >= 0 && position < replayed_.size() ? replayed_[position] : token;
+}
+
 void HostSampler::remember(Slot& slot, RowResult& row) {
   if (std::exchange(row.is_remembered, true)) return;
   slot.last_token = row.token;
@@ -302,7 +309,8 @@ void HostSampler::process_row(const LogitRow& row, const Slot& slot, float* logi
     if (result.failed) return;
   }
   const ops::SampleRow how = sample_row(params, row.position);
-  result.token = how.greedy() && max.first >= 0 ? max.first : draw::choose(values, max.value, how);
+  result.token = replayed_or(
+      row, how.greedy() && max.first >= 0 ? max.first : draw::choose(values, max.value, how));
   if (want_logprobs) {
     const float raw_logit = scratch.empty() ? values[result.token] : scratch[result.token];
     result.logprobs.logprob = static_cast<float>(raw_logit - normaliser);

@@ -59,8 +59,10 @@ void expect_masks(const Batch& batch, const SampleInputs& inputs);
 class HostSampler {
  public:
   // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries. Measurements pretend:
-  // with `pretended` the draft at place d is right with chance pretended[d], and 0 behind the last.
-  HostSampler(int max_slots, int vocab_size, std::vector<double> pretended = {});
+  // with `pretended` the draft at place d is right with chance pretended[d], and 0 behind the last;
+  // with `replayed` the token at position p of every sequence is replayed[p], whatever the logits.
+  HostSampler(int max_slots, int vocab_size, std::vector<double> pretended = {},
+              std::vector<std::int32_t> replayed = {});
 
   // Gives slots to new sequences. begin() does it for the batch.
   void apply(std::span<const SlotInit> inits);
@@ -153,9 +155,12 @@ class HostSampler {
   void process_item(const Batch& batch, std::size_t begin, std::size_t end, float* logits,
                     std::vector<float>& scratch, ThreadPool* pool);
   static void remember(Slot& slot, RowResult& row);
+  // The token of a row whose logits say `token`.
+  std::int32_t replayed_or(const LogitRow& row, std::int32_t token) const;
 
   const int vocab_size_;
   const std::vector<double> pretended_;
+  const std::vector<std::int32_t> replayed_;
   std::vector<Slot> slots_;
   std::vector<RowResult> rows_;           // [logit rows of the batch]
   std::vector<std::size_t> item_begins_;  // rows of process() where an item begins, and their end

@@ -18,8 +18,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 // One sampler with its context; rows of logits are given as vectors.
 class Bench {
  public:
-  explicit Bench(int vocab, int slots = 64, int threads = 1)
-      : pool_(threads), sampler(slots, vocab), vocab_(vocab) {
+  explicit Bench(int vocab, int slots = 64, int threads = 1,
+                 std::vector<std::int32_t> replayed = {})
+      : pool_(threads), sampler(slots, vocab, {}, std::move(replayed)), vocab_(vocab) {
     ctx_.pool = &pool_;
   }
 
@@ -345,6 +346,26 @@ TEST(HostSampler, PromptRowsGiveLogprobsOfTheirTargetsInAnyChunks) {
     EXPECT_EQ(chunked.prompt_logprobs[i].logprob, whole.prompt_logprobs[i].logprob);
     EXPECT_EQ(chunked.prompt_logprobs[i].top, whole.prompt_logprobs[i].top);
   }
+}
+
+TEST(HostSampler, AReplayedAnswerIsTakenByPosition) {
+  Bench bench(4, 1, 1, {0, 0, 3, 1});
+  bench.start(0, greedy());
+  const std::vector<float> likes_2 = {0, 0, 5, 0};
+  const auto accept = [&](std::int32_t position, std::int32_t token) {
+    Batch batch;
+    batch.items.push_back({0, 0, position - 1, 1, true});
+    batch.token_ids.push_back(kTokenFromSlot);
+    batch.logit_rows.push_back({0, 0, position, true});
+    return bench.sampler.accept(batch, {&token, 1});
+  };
+  // As the host chooses, and as a device has chosen. Behind the replay's end the logits count.
+  for (const auto& [position, token] : {std::pair{2, 3}, std::pair{3, 1}, std::pair{4, 2}}) {
+    EXPECT_EQ(bench.decode_one(0, likes_2, position), token);
+    EXPECT_EQ(bench.sampler.last_token(0), token);
+    EXPECT_EQ(accept(position, 2).tokens, std::vector{token});
+  }
+  EXPECT_EQ(accept(2, -1).failed.at(0), 1) << "a row that was not finite stays one";
 }
 
 TEST(HostSampler, HashIsOfTheRawBits) {

@@ -17,7 +17,8 @@ bool has_device_edits(const SampleState& state) {
 }
 
 Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
-    : limits_(limits), host_(limits.max_slots, limits.vocab_size, limits.pretended) {
+    : limits_(limits),
+      host_(limits.max_slots, limits.vocab_size, limits.pretended, limits.replayed) {
   if (!limits.keeps_tokens_on_device()) return;
   device_ = std::make_unique<DeviceSampler>(limits.max_slots, limits.max_rows, limits.max_drafts,
                                             limits.steps_in_flight, limits.device, stream);

@@ -70,6 +70,7 @@ struct SamplerLimits {
   bool chooses_drafts = false;         // the device chooses the tokens of rows of drafts
   int max_drafts = 0;                  // of a slot, in rounds; 0: there are no rounds
   std::vector<double> pretended = {};  // as of HostSampler, for measurements
+  std::vector<std::int32_t> replayed = {};
   Device device;
 
   bool keeps_tokens_on_device() const {

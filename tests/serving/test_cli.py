@@ -256,6 +256,37 @@ def test_tokenize():
     assert "tokens" in sluice("tokenize", "--model", TINY, "H\u00e9llo \U0001f600").stdout
 
 
+def test_bench_latency_of_a_replayed_answer(tmp_path):
+    text = "".join(f"The {word} is on shelf {i}. " for i, word in enumerate("lamp chair book vase cup clock".split()))
+    prompt, answer = tmp_path / "prompt", tmp_path / "answer"
+    prompt.write_text(f"Repeat: {text}")
+    answer.write_text(text)
+
+    def run(*flags, model=TINY):
+        return sluice("bench", "latency", "--model", model, "--tokenizer-path", TINY, "--load-format", "dummy",
+                      "--roofline-mib", 0, "--json", "--replay-answer", answer, *flags)
+
+    drafts = ("--speculative-algorithm", "NGRAM", "--speculative-num-steps", 7, "--speculative-adaptive=false")
+    for flags, low, high in ((), 1, 1), (drafts, 3, 8):
+        done = run("--replay-prompt", prompt, *flags)
+        assert done.returncode == 0, done.stderr
+        figures = json.loads(done.stdout)
+        assert figures["input_len"] > figures["output_len"] > 40
+        assert low <= figures["tokens_per_step"] <= high
+        assert figures["mean_decode_throughput"] > 0
+    for flags, said in [
+        ((), "belong together"),
+        (("--replay-prompt", prompt, "--output-len", 4), "--output-len does not go with --replay-answer"),
+        (("--replay-prompt", prompt, "--speculative-algorithm", "NEXTN"), "allowed: NGRAM, SUFFIX, NONE"),
+        (("--replay-prompt", tmp_path / "none"), str(tmp_path / "none")),
+        (("--replay-prompt", prompt, "--context-length", 64), "--replay-prompt and --replay-answer make"),
+    ]:
+        done = run(*flags)
+        assert done.returncode == 2 and said in done.stderr, (flags, done.stderr)
+    done = run("--replay-prompt", prompt, model=LLAMA)
+    assert done.returncode == 2 and "and the model has 320 tokens" in done.stderr
+
+
 def test_bench_latency():
     done = sluice(
         "bench", "latency", "--model", LLAMA, "--load-format", "dummy", "--batch-size", "1,2", "--input-len", 40, "--output-len", 8,

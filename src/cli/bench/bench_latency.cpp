@@ -5,6 +5,7 @@
 #include <optional>
 #include <ranges>
 
+#include "cli/bench/replay.h"
 #include "cli/bench/roofline.h"
 #include "cli/bench/synthetic.h"
 #include "cli/bench/timed_batch.h"
@@ -70,6 +71,11 @@ struct CaseResult {
   double decode_rate() const {
     return times.decode_s > 0 ? shape.batch * times.tokens_per_step / times.decode_s : 0;
   }
+  // Of all tokens but the first ones, where steps bring different numbers of them.
+  double mean_decode_rate() const {
+    const double decode_s = times.total_s - times.prefill_s;
+    return decode_s > 0 ? shape.batch * static_cast<double>(shape.output - 1) / decode_s : 0;
+  }
   double share_of_peak() const {
     return peak > 0 ? work.prefill_operations / times.prefill_s / peak : 0;
   }
@@ -109,9 +115,11 @@ CaseResult run_case(Engine& engine, const Options& options, const BatchShape& sh
   out.with_speculation = engine.stats().has_speculation;
   // The first steps fault pages in, of the KV cache too, which the case gets again: they are not
   // measured.
-  time_batch(engine, {shape.batch, shape.input, std::min(shape.output, 4)}, 0, 1);
+  time_batch(engine, {shape.batch, shape.input, std::min(shape.output, 4), shape.prompt}, 0, 1);
   engine.flush_cache();
-  const int ahead = tokens_ahead(options, shape, engine.context_length());
+  // Behind a replayed answer there are no tokens.
+  const int ahead =
+      shape.prompt.empty() ? tokens_ahead(options, shape, engine.context_length()) : 0;
   for (out.tries = 1;; ++out.tries) {
     if (roofline != nullptr) roofline->read();  // finds the best way to read
     out.times = time_batch(engine, shape, ahead, 1'000'000 * static_cast<std::uint64_t>(out.tries),
@@ -132,6 +140,7 @@ Json json_of(const CaseResult& r, const Engine& engine, const Options& options) 
       {"prefill_throughput", r.prefill_rate()},
       {"median_decode_latency", r.times.decode_s},
       {"median_decode_throughput", r.decode_rate()},
+      {"mean_decode_throughput", r.mean_decode_rate()},
       {"tokens_per_step", r.times.tokens_per_step},
       {"total_latency", r.times.total_s},
       {"overall_throughput",
@@ -254,8 +263,8 @@ std::vector<int> numbers(const Arguments& arguments, const std::string& name, in
 int bench_latency(const Arguments& arguments) {
   constexpr std::int64_t kMaxTokens = 1 << 24;
   const std::vector<int> batches = numbers(arguments, "batch-size", 1, 4096);
-  const std::vector<int> inputs = numbers(arguments, "input-len", 1024, kMaxTokens);
-  const int output = static_cast<int>(arguments.get_int("output-len", 16, 1, kMaxTokens));
+  std::vector<int> inputs = numbers(arguments, "input-len", 1024, kMaxTokens);
+  int output = static_cast<int>(arguments.get_int("output-len", 16, 1, kMaxTokens));
   const int tries = static_cast<int>(arguments.get_int("tries", 3, 1, 100));
   Options options = model_options(arguments);
   options.synthetic_acceptance = acceptance(arguments, options);
@@ -263,21 +272,25 @@ int bench_latency(const Arguments& arguments) {
   const bool on_cpu = serving_device(options).kind == DeviceKind::kCpu;
   const std::int64_t mib =
       arguments.get_int("roofline-mib", on_cpu ? 2048 : 0, 0, on_cpu ? 1 << 20 : 0);
-  const std::int64_t longest = *std::ranges::max_element(inputs) + output;
   // Said before a large model is loaded for nothing.
   const ModelConfig config = read_model_config(options, obtain_model(options).directory);
   require(!config.fallback,
           "{} runs through the Transformers plugin, whose operations cannot be counted; measure it "
           "with `sluice bench serve`",
           config.architecture);
+  Replay replay = replay_of(arguments, config.vocab_size, options);
+  if (replay.is_on()) {
+    inputs = {static_cast<int>(replay.prompt.size())};
+    output = static_cast<int>(replay.answer.size());
+  }
+  const std::int64_t longest = *std::ranges::max_element(inputs) + output;
   const std::int64_t context =
       options.context_length > 0 ? options.context_length : config.max_position_embeddings;
-  require(
-      longest <= context,
-      "--input-len and --output-len make {} tokens, and the context length is {}; ask for fewer{}",
-      longest, context, options.context_length > 0 ? ", or raise --context-length" : "");
+  require(longest <= context, "{} make {} tokens, and the context length is {}; ask for fewer{}",
+          replay.is_on() ? "--replay-prompt and --replay-answer" : "--input-len and --output-len",
+          longest, context, options.context_length > 0 ? ", or raise --context-length" : "");
   const BatchShape largest{*std::ranges::max_element(batches), *std::ranges::max_element(inputs),
-                           output};
+                           output, std::move(replay.prompt)};
   fit_options(options, largest.batch, longest + tokens_ahead(options, largest, context),
               arguments.log_level_was_given());
 
@@ -291,8 +304,8 @@ int bench_latency(const Arguments& arguments) {
   CaseResult result;
   for (const int batch : batches)
     for (const int input : inputs) {
-      result = run_case(*engine, options, {batch, input, output}, roofline ? &*roofline : nullptr,
-                        tries);
+      result = run_case(*engine, options, {batch, input, output, largest.prompt},
+                        roofline ? &*roofline : nullptr, tries);
       if (as_json)
         fmt::print("{}\n", dump_json(json_of(result, *engine, options)));
       else

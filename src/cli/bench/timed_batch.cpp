@@ -100,9 +100,11 @@ void fill_decode(const std::vector<Gap>& gaps, const std::vector<StepGate::Stop>
 BatchTimes time_batch(Engine& engine, const BatchShape& shape, int ahead, std::uint64_t seed,
                       Roofline* roofline) {
   std::vector<Request> requests;
-  for (int i = 0; i < shape.batch; ++i)
+  for (int i = 0; i < shape.batch; ++i) {
     requests.push_back(random_request(engine, shape.input, shape.output + ahead,
                                       seed + static_cast<std::uint64_t>(i)));
+    if (!shape.prompt.empty()) requests.back().prompt_ids = shape.prompt;
+  }
   const auto gate = std::make_shared<StepGate>(roofline, shape.batch);
   const Clock::time_point start = Clock::now();
   std::vector<PendingCompletion> pending;

@@ -23,6 +23,7 @@ struct BatchShape {
   int batch = 1;
   int input = 1024;
   int output = 16;
+  std::vector<std::int32_t> prompt = {};  // of every request; empty: random tokens
 };
 
 // Decode steps of the whole batch between two looks at the read bandwidth.
@@ -45,7 +46,7 @@ struct BatchTimes {
   std::vector<DecodeSegment> segments;  // none without a Roofline
 };
 
-// Runs shape.batch requests of random tokens until each has shape.output more than `ahead` tokens,
+// Runs shape.batch requests until each has shape.output more than `ahead` tokens,
 // the number that the first request may have before the last one has any: so the whole batch
 // decodes together for shape.output tokens. With `roofline` the engine stands still between two
 // steps, once when the batch begins to decode and then about four times a second, while
