@@ -29,8 +29,22 @@ struct Avx2Fragments {
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F dot(F sum, W w, X x) { return fma(w, x, sum); }
 
+  // Zero points.
+  struct Tables {
+    F of[2];
+  };
   template <Codes kCodes, bool kTwo>
-  static void widen(const std::uint8_t* line, const std::uint8_t* zeros, W* out) {
+  static Tables tables(const std::uint8_t* zeros) {
+    Tables out;
+    if constexpr (kCodes == Codes::kMiddle || kCodes == Codes::kZeros)
+      for (int i = 0; i < 2; ++i)
+        out.of[i] = kCodes == Codes::kMiddle ? _mm256_set1_ps(8)
+                                             : by_groups<kTwo>(zeros[i], zeros[kTwo ? 16 + i : i]);
+    return out;
+  }
+
+  template <Codes kCodes, bool kTwo>
+  static void widen(const std::uint8_t* line, const Tables& tables, W* out) {
     if constexpr (piece_columns(kCodes) == 64) {
 #pragma GCC unroll 2
       for (int c = 0; c < 2; ++c) {
@@ -40,7 +54,7 @@ struct Avx2Fragments {
           // register of the fragment: row and half of 16 columns; then odd columns
           const int reg = nibble % 4, odd = nibble / 4, sum = reg % 2,
                     step = (reg / 2 * 2 + odd) * 2 + c;
-          out[step * 2 + sum] = number<kCodes, kTwo>(codes, nibble * 4, zeros + sum);
+          out[step * 2 + sum] = number<kCodes>(codes, nibble * 4, tables.of[sum]);
         }
       }
     } else {
@@ -69,8 +83,8 @@ struct Avx2Fragments {
     if constexpr (!kTwo) return _mm256_set1_ps(first);
     return _mm256_blend_ps(_mm256_set1_ps(first), _mm256_set1_ps(second), 0xCC);
   }
-  template <Codes kCodes, bool kTwo>
-  static F number(__m256i codes, int shift, const std::uint8_t* zero) {
+  template <Codes kCodes>
+  static F number(__m256i codes, int shift, F zero) {
     if constexpr (kCodes == Codes::kE2m1) {
       // A table of sizes by three bits, and the sign above them.
       const __m256 sizes = _mm256_permutevar8x32_ps(_mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6),
@@ -79,10 +93,8 @@ struct Avx2Fragments {
                                              _mm256_set1_epi32(static_cast<int>(0x80000000u)));
       return _mm256_xor_ps(sizes, _mm256_castsi256_ps(signs));
     }
-    const F z = kCodes == Codes::kMiddle ? _mm256_set1_ps(8)
-                                         : by_groups<kTwo>(zero[0], kTwo ? zero[16] : zero[0]);
     const __m256i q = _mm256_and_si256(_mm256_srli_epi32(codes, shift), _mm256_set1_epi32(15));
-    return _mm256_sub_ps(_mm256_cvtepi32_ps(q), z);
+    return _mm256_sub_ps(_mm256_cvtepi32_ps(q), zero);
   }
 
   // A lane has, of each of two steps, two columns of row r, of row r + 8, and the same 8 columns

@@ -47,8 +47,23 @@ struct Avx512Fragments {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F dot(F sum, W w, X x) { return fma(w, x, sum); }
 
+  // Of rows r and r + 8; then of the next group.
+  struct Tables {
+    F of[4];
+  };
   template <Codes kCodes, bool kTwo>
-  static void widen(const std::uint8_t* line, const std::uint8_t* zeros, W* out) {
+  static Tables tables(const std::uint8_t* zeros) {
+    Tables out;
+    if constexpr (piece_columns(kCodes) == 64) {
+      for (int i = 0; i < 2; ++i) out.of[i] = table<kCodes>(zeros + i);
+      if constexpr (kTwo && kCodes == Codes::kZeros)
+        for (int i = 0; i < 2; ++i) out.of[2 + i] = table<kCodes>(zeros + 16 + i);
+    }
+    return out;
+  }
+
+  template <Codes kCodes, bool kTwo>
+  static void widen(const std::uint8_t* line, const Tables& tables, W* out) {
     if constexpr (piece_columns(kCodes) == 64) {
       const __m512i codes = load_next<__m512i>(reinterpret_cast<const std::byte*>(line));
 #pragma GCC unroll 8
@@ -56,9 +71,9 @@ struct Avx512Fragments {
         // register of the fragment: row and half of 16 columns; then odd columns
         const int reg = nibble % 4, odd = nibble / 4, sum = reg % 2;
         const __m512i low = _mm512_maskz_srli_epi32(kAll, codes, static_cast<unsigned>(nibble * 4));
-        F number = _mm512_maskz_permutexvar_ps(kAll, low, table<kCodes>(zeros + sum));
+        F number = _mm512_maskz_permutexvar_ps(kAll, low, tables.of[sum]);
         if constexpr (kTwo && kCodes == Codes::kZeros)  // columns of the last two steps of four
-          number = _mm512_mask_permutexvar_ps(number, 0xCCCC, low, table<kCodes>(zeros + 16 + sum));
+          number = _mm512_mask_permutexvar_ps(number, 0xCCCC, low, tables.of[2 + sum]);
         out[(reg / 2 * 2 + odd) * 2 + sum] = number;
       }
     } else {

@@ -93,18 +93,32 @@ struct Bf16Fragments {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
   }
 
+  // Of rows r and r + 8; then of the next group.
+  struct Tables {
+    W of[4];
+  };
   template <Codes kCodes, bool kTwo>
-  static void widen(const std::uint8_t* line, const std::uint8_t* zeros, W* out) {
+  static Tables tables(const std::uint8_t* zeros) {
+    Tables out;
+    if constexpr (piece_columns(kCodes) == 64) {
+      for (int i = 0; i < 2; ++i) out.of[i] = table<kCodes>(zeros + i);
+      if constexpr (kTwo && kCodes == Codes::kZeros)
+        for (int i = 0; i < 2; ++i) out.of[2 + i] = table<kCodes>(zeros + 16 + i);
+    }
+    return out;
+  }
+
+  template <Codes kCodes, bool kTwo>
+  static void widen(const std::uint8_t* line, const Tables& tables, W* out) {
     const W codes = load_next<W>(reinterpret_cast<const std::byte*>(line));
     if constexpr (piece_columns(kCodes) == 64) {
       // A word has the four codes of a column: of row r, of row r + 8, and the same 8 columns on.
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
         const W low = _mm512_maskz_srli_epi16(kAllWords, codes, static_cast<unsigned>(i * 4));
-        W number = _mm512_maskz_permutexvar_epi16(kAllWords, low, table<kCodes>(zeros + i % 2));
+        W number = _mm512_maskz_permutexvar_epi16(kAllWords, low, tables.of[i % 2]);
         if constexpr (kTwo && kCodes == Codes::kZeros)  // columns of the last two steps of four
-          number = _mm512_mask_permutexvar_epi16(number, 0xF0F0F0F0u, low,
-                                                 table<kCodes>(zeros + 16 + i % 2));
+          number = _mm512_mask_permutexvar_epi16(number, 0xF0F0F0F0u, low, tables.of[2 + i % 2]);
         out[i] = number;
       }
     } else {

@@ -20,8 +20,9 @@
 // - kNear, kFar          prefetch distances, see streams.h
 // - kSteps<N>, kSumsOfLine<N>
 // - zero(), load(), store(), load_w(), store_w(), fma(), dot(sum, w, x)
-// - widen<N, kTwo>(line, zeros, out)    out[step * kSumsOfLine + sum]; zero points of the two rows,
-//                        and of the next group 16 bytes on
+// - tables<N, kTwo>(zeros)   what the codes of two rows become; zero points of the two rows, and of
+//                        the next group 16 bytes on
+// - widen<N, kTwo>(line, tables, out)    out[step * kSumsOfLine + sum]
 // - x_step<N, kStep>(x)  numbers of x of one step of a piece
 // - scale_of<N, kTwo>(scales, place)    scales of a group (and of the next) by place
 // - reduce<N>(totals, out)   16 rows
@@ -119,13 +120,15 @@ void multiply_row(const FragmentProduct& args, std::int64_t tile) {
   for (std::int64_t u = 0; u < args.units; ++u, unit += args.form.bytes()) {
     read_scales(args, unit, scales.of[0]);
     fetch_scales<V>(args, unit);
+    const std::uint8_t* const zeros = zeros_of(args, unit, 0, 0);
     int group = 0;
     for (int p = 0; p < kPieces; p += kTogether, group += kTwo ? 2 : 1) {
       const float* of_group = scales.of[group];
       const std::uint8_t* codes = unit + p * kPieceBytes;
 #pragma GCC unroll 8
       for (int line = 0; line < kLines; ++line) {
-        const std::uint8_t* zeros = zeros_of(args, unit, group, line);
+        const auto tables =
+            V::template tables<kCodes, kTwo>(zeros + group * ops::kFragmentRows + 2 * line);
         F sum[kSums];
 #pragma GCC unroll 2
         for (F& s : sum) s = V::zero();
@@ -134,7 +137,7 @@ void multiply_row(const FragmentProduct& args, std::int64_t tile) {
           const std::uint8_t* at = codes + k * kPieceBytes + line * kLineBytes;
           fetch<V>(at);
           W w[kSteps * kSums];
-          V::template widen<kCodes, kTwo>(at, zeros, w);
+          V::template widen<kCodes, kTwo>(at, tables, w);
           [&]<std::size_t... kStep>(std::index_sequence<kStep...>) __attribute__((always_inline)) {
             const auto add = [&](int step, const typename V::X& of_x)
                                  __attribute__((always_inline)) {
@@ -210,11 +213,11 @@ void widen_units(const FragmentProduct& args, std::int64_t tile, std::int64_t fi
     for (int p = 0; p < kPieces; ++p)
       for (int line = 0; line < kLines; ++line) {
         const int group = p / kTogether * (kTwo ? 2 : 1);
-        const std::uint8_t* zeros = zeros_of(args, unit, group, line);
+        const auto tables = V::template tables<kCodes, kTwo>(zeros_of(args, unit, group, line));
         const std::uint8_t* at = unit + p * kPieceBytes + line * kLineBytes;
         fetch<V>(at);
         typename V::W w[kSteps * kSums];
-        V::template widen<kCodes, kTwo>(at, zeros, w);
+        V::template widen<kCodes, kTwo>(at, tables, w);
 #pragma GCC unroll 2
         for (int s = 0; s < kSums; ++s)
 #pragma GCC unroll 8
@@ -228,11 +231,11 @@ void widen_units(const FragmentProduct& args, std::int64_t tile, std::int64_t fi
 }
 
 // Adds the products of a block to totals of MR rows and V::kSums vectors of sums from `first` on.
-// is_first: these totals are zeros.
+// is_first: these totals are zeros. A function of its own keeps the numbers of w in registers.
 template <class V, Codes kCodes, int kTogether, bool kTwo, int MR>
-void multiply_block(const typename V::Number* const* x, std::int64_t pieces, int first,
-                    const typename V::Number* numbers_of_block, const float* scales, bool is_first,
-                    float* totals) {
+[[gnu::noinline]] void multiply_block(const typename V::Number* const* x, std::int64_t pieces,
+                                      int first, const typename V::Number* numbers_of_block,
+                                      const float* scales, bool is_first, float* totals) {
   constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
                 kSums = V::template kSumsOfLine<kCodes>, kAll = kAllSums<V, kCodes>, NR = V::kSums;
   constexpr std::int64_t kSumNumbers = FragmentScratch<V>::kBlockNumbers / kAll;
