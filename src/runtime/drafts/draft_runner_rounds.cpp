@@ -16,7 +16,9 @@ std::int64_t DraftRunner::max_round_rows() const {
   std::int64_t rows = std::min(limits_.first_run_rows(), limits_.row_runs);
   for (std::size_t depth = 0; depth < graphs_.size(); ++depth) {
     const std::vector<std::int64_t>& sizes = graphs_[depth]->sizes(depth == 0);
-    rows = std::min(rows, sizes.empty() ? 0 : sizes.back());
+    const std::int64_t largest = sizes.empty() ? 0 : sizes.back();
+    // Behind the first run each sequence has one row.
+    if (depth == 0 || largest < limits_.max_sequences) rows = std::min(rows, largest);
   }
   return rows;
 }
