@@ -26,6 +26,10 @@ struct CostLine {
     const double slope = std::max(0.0, b.seconds - a.seconds) / (b.rows - a.rows);
     return std::max(0.0, a.seconds + slope * (rows - a.rows));
   }
+  // Each row costs `more`.
+  void add(double more) {
+    for (Point& point : points) point.seconds += more * point.rows;
+  }
   // The least that a row costs anywhere between two numbers of rows.
   double least_slope(double low, double high) const {
     double least = points.size() < 2 ? 0 : std::numeric_limits<double>::infinity();
@@ -46,8 +50,19 @@ struct DraftCosts {
   // Of trees of drafts, whose best node or best few of each level are rows of a run:
   CostLine next_tree_pass = {};  // each further level
   int tree_levels = 0;           // at most; 0: drafts are chains
+  // What a row costs more for each token before it. The lines are of sequences without any.
+  double plain_token_s = 0, check_token_s = 0, pass_token_s = 0;
 
   bool are_known() const { return plain.points.size() > 1 && checks.points.size() > 1; }
+  // The same of sequences that have so many tokens.
+  DraftCosts behind(double tokens) const {
+    DraftCosts out = *this;
+    out.plain.add(plain_token_s * tokens);
+    out.checks.add(check_token_s * tokens);
+    for (CostLine* line : {&out.first_pass, &out.next_pass, &out.next_tree_pass})
+      line->add(pass_token_s * tokens);
+    return out;
+  }
   // Of so many drafts of each sequence, in chains or in trees.
   double draft_s(double sequences, int drafts, bool are_trees = false) const {
     if (drafts <= 0) return 0;

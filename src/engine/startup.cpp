@@ -79,6 +79,11 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
                         describe(costs.first_pass), describe(costs.next_pass));
   if (!costs.next_tree_pass.points.empty())
     text += fmt::format("; of a further level of a tree: {}", describe(costs.next_tree_pass));
+  if (costs.check_token_s > 0)
+    text += fmt::format(
+        "; us more of a row for 1,000 tokens before it: {:.1f}, with drafts {:.1f}, of a draft "
+        "{:.1f}",
+        costs.plain_token_s * 1e9, costs.check_token_s * 1e9, costs.pass_token_s * 1e9);
   DraftController controller(costs);
   if (costs.tree_levels > 0) max_drafts = std::min(max_drafts, costs.tree_levels);
   std::vector<std::string> choices;
@@ -92,17 +97,20 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
 }
 
 // On all ranks, with equally many rows in each data-parallel group.
-DraftCosts measure_drafts(Executor& executor, const ServingPlan& plan) {
+DraftCosts measure_drafts(Executor& executor, const ServingPlan& plan, int vocab_size) {
   const SchedulerOptions& limits = plan.scheduler;
   const int rows = limits.max_running_requests * (1 + limits.max_drafts);
   return measure_draft_costs(
       executor.first(), plan.dp_size,
-      {.max_sequences = limits.max_running_requests,
+      {.vocab_size = vocab_size,
+       .max_sequences = limits.max_running_requests,
        .max_rows = limits.max_draft_rows > 0 ? limits.max_draft_rows : rows,
        .max_own_rows = plan.runner.limits.max_draft_rows > 0 ? 1 + limits.max_drafts : 0,
        .max_drafts = plan.runner.max_drafts,
        .topk = plan.runner.draft_topk,
-       .levels = plan.runner.draft_steps},
+       .levels = plan.runner.draft_steps,
+       .max_tokens = static_cast<int>(
+           std::min<std::int64_t>(plan.runner.limits.max_step_tokens, plan.context_length()))},
       [&](const Step& step) {
         executor.launch(step);
         executor.sample(step.id);
@@ -241,7 +249,8 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
   if (parts->plan.speculation.is_on() && options.speculative_adaptive) {
     start = Clock::now();
     try {
-      parts->plan.scheduler.draft_costs = measure_drafts(*executor, parts->plan);
+      parts->plan.scheduler.draft_costs =
+          measure_drafts(*executor, parts->plan, parts->config.vocab_size);
     } catch (...) {
       executor->end_runners();  // before their communicators, and these before the ranks' memory
       communicators.reset();

@@ -26,17 +26,17 @@ constexpr double kLongestBudget_s = 1.6, kSteady = 1.15;
 
 class Meter {
  public:
-  // `num_pages`: there are so many in each group. `topk`, `max_own_rows`: of the draft's trees, and
-  // of a sequence.
+  // `num_pages`: there are so many in each group. `max_own_rows`: of a sequence.
   Meter(const ModelRunner& runner, int num_groups, const std::function<void(const Step&)>& run_step,
-        int max_sequences, std::int64_t num_pages, int topk, int max_own_rows)
+        int max_sequences, std::int64_t num_pages, const DraftMeterLimits& limits, int max_own_rows)
       : runner_(runner),
         num_groups_(num_groups),
         run_step_(run_step),
         on_cpu_(runner.context().device.kind == DeviceKind::kCpu),
         max_sequences_(max_sequences),
         num_pages_(num_pages),
-        topk_(topk),
+        vocab_size_(static_cast<std::uint32_t>(limits.vocab_size)),
+        topk_(limits.topk),
         max_own_rows_(max_own_rows) {
     Batch batch = plain(max_sequences);
     for (std::int32_t i = 0; i < max_sequences; ++i) {
@@ -59,7 +59,7 @@ class Meter {
     add_states(batch, batch.num_tokens());
     return batch;
   }
-  // A chunk of so many tokens of a prompt, within a page, and the drafts behind it.
+  // A prompt of so many tokens, and the drafts behind it.
   Batch prompt(int tokens, int drafts) const {
     Batch batch = empty(ForwardMode::kExtend);
     batch.max_drafts = drafts;
@@ -80,6 +80,17 @@ class Meter {
     add_states(batch, batch.num_tokens());
     return batch;
   }
+  // A step of so many rows of one sequence, the last of `tokens` that it has, and the drafts behind
+  // it.
+  Batch behind(int tokens, int rows, int drafts = 0) const {
+    Batch batch = empty(rows > 1 ? ForwardMode::kTargetVerify : ForwardMode::kDecode);
+    batch.max_drafts = drafts;
+    add(batch, 0, rows, tokens - rows);
+    add_states(batch, rows);
+    return batch;
+  }
+  // Once, for what the steps behind read.
+  void write(const Batch& batch) const { (void)run(step_of(batch)); }
   // The number of a step that is measured from now on. Its first run may load kernels and record
   // graphs; on a CPU, where it does not, it counts where there is no time for another.
   std::size_t measure(const Batch& batch) {
@@ -132,22 +143,31 @@ class Meter {
     for (PageRows& rows : batch.groups) rows.offsets = {0};
     return batch;
   }
-  // A sequence whose first rows these are: nothing is read that the step does not write.
-  void add(Batch& batch, std::int32_t i, std::int32_t count) const {
-    batch.items.push_back({.sequence = std::numeric_limits<std::uint64_t>::max() - i,
-                           .slot = i,
-                           .first = 0,
-                           .count = count,
-                           .decode = true});
-    batch.token_ids.insert(batch.token_ids.end(), static_cast<std::size_t>(count), 0);
+  // A sequence whose rows behind `first` these are. Where those before were not written, nothing is
+  // read that the step does not write: first is 0.
+  void add(Batch& batch, std::int32_t i, std::int32_t count, std::int32_t first = 0) const {
+    // A draft does not know a sequence that it has left out before.
+    const bool is_long = first + count > static_cast<std::int32_t>(kPageSize);
+    const std::int32_t number = is_long ? max_sequences_ + (batch.max_drafts != 0) : i;
+    batch.items.push_back(
+        {.sequence = std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(number),
+         .slot = i,
+         .first = first,
+         .count = count,
+         .decode = true});
+    // Rows of other tokens choose other experts.
+    for (std::int32_t k = 0; k < count; ++k)
+      batch.token_ids.push_back(
+          static_cast<std::int32_t>((batch.token_ids.size() + 1) * 2'654'435'761u % vocab_size_));
+    const auto num_pages = static_cast<std::int32_t>((first + count - 1) / kPageSize + 1);
     for (PageRows& rows : batch.groups) {
-      rows.pages.push_back(i);
-      rows.offsets.push_back(i + 1);
+      for (std::int32_t page = 0; page < num_pages; ++page) rows.pages.push_back(i + page);
+      rows.offsets.push_back(static_cast<std::int32_t>(rows.pages.size()));
     }
     const std::int32_t first_row = batch.num_tokens() - count;
     for (std::int32_t k = 0; k < count; ++k)
       batch.logit_rows.push_back(
-          {.item = i, .row = first_row + k, .position = k + 1, .sample = true});
+          {.item = i, .row = first_row + k, .position = first + k + 1, .sample = true});
   }
 
   // Pages for branches of the last item, its own counted. Those of all items lie in turn where
@@ -203,10 +223,21 @@ class Meter {
   const bool on_cpu_;
   const int max_sequences_;
   const std::int64_t num_pages_;
+  const std::uint32_t vocab_size_;
   const int topk_, max_own_rows_;
   const Clock::time_point start_ = Clock::now();
   std::vector<Measured> steps_;
 };
+
+// What the tokens before a row cost: steps behind `tokens` of them, none where that is 0.
+struct Behind {
+  int tokens = 0, rows = 0;
+  std::size_t plain = 0, check = 0, draft = 0;
+};
+
+// Tokens whose prompt takes so long are not measured.
+constexpr int kMaxTokens = 512, kMinTokens = 128;
+constexpr double kLongestPrompt_s = 0.2;
 
 // Steps of a line, by rows.
 using Line = std::map<int, std::size_t>;
@@ -245,7 +276,7 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
   if (sequences < 1 || rows < 2) return costs;
   // Of a chain.
   const int drafts = has_trees ? std::min(limits.max_drafts, limits.levels) : limits.max_drafts;
-  Meter meter(runner, num_groups, run, sequences, pages, limits.topk, max_own_rows);
+  Meter meter(runner, num_groups, run, sequences, pages, limits, max_own_rows);
   Line plain, checks, one_draft, all_drafts, all_levels;
   const auto add_plain = [&](int n) { plain.emplace(n, meter.measure(meter.plain(n))); };
   const auto add_check = [&](int n) { checks.emplace(n, meter.measure(meter.check(n))); };
@@ -266,6 +297,19 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
   if (limits.max_drafts > 0 && slots > sequences && meter.has_time()) {
     prompt = meter.measure(meter.prompt(slots, 0));
     prompt_draft = meter.measure(meter.prompt(slots, 1));
+  }
+  Behind behind;
+  const auto [check_rows, check] = *checks.rbegin();
+  const int tokens = static_cast<int>(std::min<std::int64_t>(
+      {kMaxTokens, limits.max_tokens / page * page, (pages - sequences) * page}));
+  if (tokens >= kMinTokens && meter.has_time() &&
+      meter.seconds(check) / check_rows * tokens <= kLongestPrompt_s) {
+    meter.write(meter.prompt(tokens, limits.max_drafts > 0 ? 1 : 0));
+    behind.tokens = tokens;
+    behind.rows = std::min({rows, of_chain, 1 + std::max(1, limits.max_drafts)});
+    behind.plain = meter.measure(meter.behind(tokens, 1));
+    behind.check = meter.measure(meter.behind(tokens, behind.rows));
+    if (limits.max_drafts > 0) behind.draft = meter.measure(meter.behind(tokens, 1, 1));
   }
   for (int n = 2; n < std::max(sequences, rows); n *= 2) {
     if (meter.has_time() && !plain.contains(n) && n < sequences) add_plain(n);
@@ -307,6 +351,20 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
                     : last.seconds * share});
   }
   if (has_trees) costs.tree_levels = drafts;
+  if (behind.tokens > 0) {
+    const double plain_s = meter.seconds(behind.plain);
+    // A row of several reads no more than one alone.
+    const auto of_token = [&](double more_s, int rows_of_it) {
+      return std::max(0.0, more_s) / (rows_of_it * static_cast<double>(behind.tokens));
+    };
+    costs.plain_token_s = of_token(plain_s - costs.plain.at(1), 1);
+    costs.check_token_s =
+        std::min(costs.plain_token_s,
+                 of_token(meter.seconds(behind.check) - costs.checks.at(behind.rows), behind.rows));
+    if (limits.max_drafts > 0)
+      costs.pass_token_s =
+          of_token(meter.seconds(behind.draft) - plain_s - costs.first_pass.at(1), 1);
+  }
   return costs;
 }
 

@@ -118,6 +118,8 @@ class DpScheduler {
   void find_forced(Sequence& s, int max_drafts);
   void take_draft_states(Sequence& s);
   void make_room_for_drafts(Sequence& s);
+  // How many tokens the sequences of the step have, to the controller.
+  void tell_tokens();
   void begin_offers();
   void offer(Sequence& s, DraftKind kind, int drafts, bool is_tree);
   int choose_next_drafts();

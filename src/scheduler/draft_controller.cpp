@@ -58,6 +58,12 @@ void DraftController::fill_gains(const RankAcceptance& seen, std::span<double> g
   }
 }
 
+void DraftController::set_tokens(double tokens) {
+  const int step = static_cast<int>(tokens / kTokensStep);
+  if (std::exchange(tokens_step_, step) != step)
+    costs_ = measured_.behind(static_cast<double>(step) * kTokensStep);
+}
+
 int DraftController::choose(std::span<Offer> offers, const Wanted& wanted) {
   const auto [other_rows, max_drafts, are_trees] = wanted;
   const auto right_of = [](const Offer& offer, int draft, double before) {
@@ -153,8 +159,15 @@ bool DraftController::can_make_up(int sequences) const {
 
 void DraftController::add(int drafted, int accepted, DraftKind kind) {
   all_[static_cast<std::size_t>(kind)].add(drafted, accepted, kMemoryOfAll);
-  // Where a probe was right, the next one follows at once.
-  if (accepted > 0) wait_ = accepted == drafted ? 1 : std::min(wait_, kFirstWait);
+  if (accepted == 0) {
+    if (drafted > 0) right_probes_ = 0;
+  } else if (accepted < drafted) {
+    wait_ = std::min(wait_, kFirstWait);
+  } else if (right_probes_ < kMaxRightProbes) {
+    // Where a probe was right, the next one follows at once, until drafts pay or never will.
+    wait_ = 1;
+    ++right_probes_;
+  }
 }
 
 }  // namespace sluice

@@ -61,7 +61,10 @@ class RankAcceptance {
 
 class DraftController {
  public:
-  explicit DraftController(DraftCosts costs) : costs_(std::move(costs)) {}
+  explicit DraftController(DraftCosts costs) : measured_(std::move(costs)), costs_(measured_) {}
+
+  // Sequences have so many tokens, in the mean.
+  void set_tokens(double tokens);
 
   // What a decode row has.
   struct Offer {
@@ -91,7 +94,7 @@ class DraftController {
     ++passes_;
   }
   // choose() gave some.
-  void resume() { passes_ = 0; }
+  void resume() { passes_ = right_probes_ = 0; }
   // Whether no draft has paid for a while.
   bool is_off() const { return passes_ >= kFirstWait; }
   bool is_probe_due() const { return steps_without_ >= wait_; }
@@ -118,6 +121,7 @@ class DraftController {
   }
   // Offer::gains of a sequence of whose trees `seen` is known.
   void fill_gains(const RankAcceptance& seen, std::span<double> gains) const;
+  // Of sequences with as many tokens as was said last.
   const DraftCosts& costs() const { return costs_; }
   // Of a sequence of whose drafts of this kind `seen` is known.
   double chance(const DraftAcceptance& seen, DraftKind kind = DraftKind::kMethod) const {
@@ -133,17 +137,21 @@ class DraftController {
   static constexpr double kMemoryOfRank = 0.95, kWeightOfAllRanks = 8;
 
  private:
-  const DraftCosts costs_;
+  const DraftCosts measured_;
+  DraftCosts costs_;     // behind as many tokens
+  int tokens_step_ = 0;  // of kTokensStep tokens each
   std::array<DraftAcceptance, kNumDraftKinds> all_;
   RankAcceptance all_ranks_;
   int steps_without_ = 0, wait_ = kFirstWait, passes_ = 0;
+  int right_probes_ = 0;  // in a row, though drafts did not pay
   double rate_ = 0, credit_s_ = 0;
   int num_balances_ = 0;
   double saved_s_ = 0;         // by sequences that have ended, weighed by age
   std::vector<double> right_;  // of each offer: the chance that all its drafts so far are
 
   static constexpr int kFirstWait = 8, kLongestWait = 512;
-  static constexpr int kFirstBalances = 3;
+  static constexpr int kFirstBalances = 3, kMaxRightProbes = 16;
+  static constexpr int kTokensStep = 64;
 };
 
 }  // namespace sluice

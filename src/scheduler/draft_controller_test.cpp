@@ -77,6 +77,33 @@ TEST(DraftController, NoOtherNumberBringsMore) {
   }
 }
 
+// The tokens before a row cost a plain step once, and a step with drafts for each of its rows.
+TEST(DraftController, RowsBehindManyTokensCostMore) {
+  DraftCosts costs = cheap_rows();
+  costs.plain_token_s = costs.check_token_s = 1e-6;
+  costs.first_pass.points = costs.next_pass.points = {{1, 0.0001}};
+  costs.pass_token_s = 2e-7;
+  DraftController controller(costs);
+  const auto best = [&](double tokens, double chance) {
+    controller.set_tokens(tokens);
+    DraftController::Offer offer{chance, 7};
+    return controller.choose({&offer, 1}, {.max_drafts = 7});
+  };
+  const int of_first = best(0, 0.7);
+  EXPECT_GE(of_first, 3);
+  int last = of_first;
+  for (const double tokens : {2'000.0, 8'000.0, 30'000.0, 100'000.0}) {
+    const int now = best(tokens, 0.7);
+    EXPECT_LE(now, last) << tokens;
+    last = now;
+  }
+  EXPECT_EQ(last, 0);
+  EXPECT_EQ(best(100'000, 1), 0) << "a row of a draft costs as much as a plain step";
+  EXPECT_EQ(best(0, 0.7), of_first);
+  EXPECT_NEAR(costs.behind(1'000).checks.at(4), costs.checks.at(4) + 4 * 0.001, 1e-9);
+  EXPECT_NEAR(costs.behind(1'000).draft_s(1, 3), costs.draft_s(1, 3) + 3 * 0.0002, 1e-9);
+}
+
 TEST(DraftController, CountsWhatDraftsCost) {
   DraftCosts costs = cheap_rows();
   costs.first_pass.points = costs.next_pass.points = {{1, 0.001}};

@@ -284,6 +284,25 @@ TEST(Drafts, AreAsManyAsPay) {
   }
 }
 
+// Where each row reads the tokens before it, drafts end as a sequence grows.
+TEST(Drafts, AreFewerBehindManyTokens) {
+  for (const bool is_long : {false, true}) {
+    Case c(is_long ? 400 : 10, 100, 4, 0);
+    c.options.draft_costs = costs_of(0.1);
+    c.options.draft_costs.plain_token_s = c.options.draft_costs.check_token_s = 0.3;
+    World world(c.options);
+    ASSERT_TRUE(world.scheduler.add(c.request()).ok());
+    world.run();
+    EXPECT_EQ(world.of(1).tokens, c.output);
+    const SchedulerStats stats = world.scheduler.stats();
+    EXPECT_GE(world.num_steps, is_long ? 70 : 20);
+    EXPECT_LE(world.num_steps, is_long ? 100 : 30);
+    // Behind many tokens a right draft brings no more than its row costs: so probes end as well.
+    EXPECT_LE(stats.drafted_rows, 30);
+    EXPECT_GE(stats.drafted_rows, 10);
+  }
+}
+
 // A draft that runs behind steps is told how many drafts the next one uses: none where none pays,
 // but now and then some.
 TEST(Drafts, AreNotMadeWhereNonePays) {

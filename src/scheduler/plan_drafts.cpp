@@ -44,6 +44,7 @@ bool DpScheduler::awaits_tokens() const {
 
 // Drafts behind the decode rows of the step: those that pay, and have room.
 void DpScheduler::plan_drafts() {
+  tell_tokens();
   const int most = max_drafts_of_step();
   const bool probes = probes_next_, explores = explores_next_;
   begin_offers();
@@ -123,6 +124,13 @@ void DpScheduler::plan_drafts() {
   charge_drafts();
 }
 
+void DpScheduler::tell_tokens() {
+  if (decodes_.empty()) return;
+  double tokens = 0;
+  for (const Item& item : decodes_) tokens += item.sequence->planned;
+  draft_controller_.set_tokens(tokens / static_cast<double>(decodes_.size()));
+}
+
 void DpScheduler::begin_offers() {
   offers_.clear();
   gains_.resize((prefills_.size() + decodes_.size()) *
@@ -152,7 +160,7 @@ void DpScheduler::earn() {
 
 // What the step's drafts and the draft's run behind it cost, beyond a step without them.
 void DpScheduler::charge_drafts() {
-  const DraftCosts& costs = options_.draft_costs;
+  const DraftCosts& costs = draft_controller_.costs();
   if (!costs.are_known() || options_.make_drafter) return;
   const auto sequences = static_cast<int>(decodes_.size());
   double run_s = 0;
@@ -170,7 +178,8 @@ void DpScheduler::charge_drafts() {
   if (next_drafts_ == 0) return;
   int tokens = 0;
   for (const Item& item : prefills_) tokens += item.count;
-  const double prompts_s = costs.first_pass.at(sequences + tokens) - costs.first_pass.at(sequences);
+  const CostLine& passes = options_.draft_costs.first_pass;
+  const double prompts_s = passes.at(sequences + tokens) - passes.at(sequences);
   for (const Item& item : prefills_) {
     std::optional<double>& balance = item.sequence->draft_balance_s;
     balance = balance.value_or(0) - prompts_s * item.count / tokens;
