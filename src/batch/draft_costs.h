@@ -50,8 +50,10 @@ struct DraftCosts {
   // Of trees of drafts, whose best node or best few of each level are rows of a run:
   CostLine next_tree_pass = {};  // each further level
   int tree_levels = 0;           // at most; 0: drafts are chains
-  // What a row costs more for each token before it. The lines are of sequences without any.
+  // What each token before a row costs more: the first row of a sequence, each further one, and a
+  // row of the draft. The lines are of sequences without any.
   double plain_token_s = 0, check_token_s = 0, pass_token_s = 0;
+  double first_rows_s = 0;  // of a sequence, beyond those of `checks`
 
   bool are_known() const { return plain.points.size() > 1 && checks.points.size() > 1; }
   // The same of sequences that have so many tokens.
@@ -59,9 +61,14 @@ struct DraftCosts {
     DraftCosts out = *this;
     out.plain.add(plain_token_s * tokens);
     out.checks.add(check_token_s * tokens);
+    out.first_rows_s = (plain_token_s - check_token_s) * tokens;
     for (CostLine* line : {&out.first_pass, &out.next_pass, &out.next_tree_pass})
       line->add(pass_token_s * tokens);
     return out;
+  }
+  // A step with drafts.
+  double check_s(double rows, double sequences) const {
+    return checks.at(rows) + first_rows_s * sequences;
   }
   // Of so many drafts of each sequence, in chains or in trees.
   double draft_s(double sequences, int drafts, bool are_trees = false) const {

@@ -79,9 +79,9 @@ std::string describe(const DraftCosts& costs, int max_drafts) {
                         describe(costs.first_pass), describe(costs.next_pass));
   if (!costs.next_tree_pass.points.empty())
     text += fmt::format("; of a further level of a tree: {}", describe(costs.next_tree_pass));
-  if (costs.check_token_s > 0)
+  if (costs.plain_token_s > 0)
     text += fmt::format(
-        "; us more of a row for 1,000 tokens before it: {:.1f}, with drafts {:.1f}, of a draft "
+        "; us more for 1,000 tokens before a row: {:.1f}, of a further row {:.1f}, of a draft's "
         "{:.1f}",
         costs.plain_token_s * 1e9, costs.check_token_s * 1e9, costs.pass_token_s * 1e9);
   DraftController controller(costs);

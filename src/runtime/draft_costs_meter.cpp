@@ -236,7 +236,7 @@ struct Behind {
 };
 
 // Tokens whose prompt takes so long are not measured.
-constexpr int kMaxTokens = 512, kMinTokens = 128;
+constexpr int kMaxTokens = 4096, kMaxTokensOnCpu = 512, kMinTokens = 128;
 constexpr double kLongestPrompt_s = 0.2;
 
 // Steps of a line, by rows.
@@ -300,10 +300,11 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
   }
   Behind behind;
   const auto [check_rows, check] = *checks.rbegin();
-  const int tokens = static_cast<int>(std::min<std::int64_t>(
-      {kMaxTokens, limits.max_tokens / page * page, (pages - sequences) * page}));
-  if (tokens >= kMinTokens && meter.has_time() &&
-      meter.seconds(check) / check_rows * tokens <= kLongestPrompt_s) {
+  const double row_s = meter.seconds(check) / check_rows;
+  const std::int64_t room = std::min<std::int64_t>(limits.max_tokens, (pages - sequences) * page);
+  int tokens = on_cpu ? kMaxTokensOnCpu : kMaxTokens;
+  while (tokens >= kMinTokens && (tokens > room || row_s * tokens > kLongestPrompt_s)) tokens /= 2;
+  if (tokens >= kMinTokens && meter.has_time()) {
     meter.write(meter.prompt(tokens, limits.max_drafts > 0 ? 1 : 0));
     behind.tokens = tokens;
     behind.rows = std::min({rows, of_chain, 1 + std::max(1, limits.max_drafts)});
@@ -353,14 +354,14 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
   if (has_trees) costs.tree_levels = drafts;
   if (behind.tokens > 0) {
     const double plain_s = meter.seconds(behind.plain);
-    // A row of several reads no more than one alone.
-    const auto of_token = [&](double more_s, int rows_of_it) {
-      return std::max(0.0, more_s) / (rows_of_it * static_cast<double>(behind.tokens));
+    const auto of_token = [&](double more_s, int num_rows) {
+      return std::max(0.0, more_s) / (num_rows * static_cast<double>(behind.tokens));
     };
     costs.plain_token_s = of_token(plain_s - costs.plain.at(1), 1);
-    costs.check_token_s =
-        std::min(costs.plain_token_s,
-                 of_token(meter.seconds(behind.check) - costs.checks.at(behind.rows), behind.rows));
+    // A further row reads no more than the first one.
+    const double check_s = meter.seconds(behind.check) - costs.checks.at(behind.rows) -
+                           costs.plain_token_s * behind.tokens;
+    costs.check_token_s = std::min(costs.plain_token_s, of_token(check_s, behind.rows - 1));
     if (limits.max_drafts > 0)
       costs.pass_token_s =
           of_token(meter.seconds(behind.draft) - plain_s - costs.first_pass.at(1), 1);

@@ -96,7 +96,7 @@ int DraftController::choose(std::span<Offer> offers, const Wanted& wanted) {
       }
       if (rows == before) break;
       const double rate =
-          tokens / (costs_.checks.at(rows) + costs_.draft_s(sequences, k, are_trees));
+          tokens / (costs_.check_s(rows, sequences) + costs_.draft_s(sequences, k, are_trees));
       if (rate <= best_rate) continue;
       rate_ = best_rate = rate;
       best_rows = rows;
@@ -123,8 +123,9 @@ int DraftController::choose(std::span<Offer> offers, const Wanted& wanted) {
 }
 
 double DraftController::step_s(int sequences, int drafts, bool are_trees) const {
-  const CostLine& line = drafts > 0 ? costs_.checks : costs_.plain;
-  return line.at(sequences * (1.0 + drafts)) + costs_.draft_s(sequences, drafts, are_trees);
+  const double rows = sequences * (1.0 + drafts);
+  return (drafts > 0 ? costs_.check_s(rows, sequences) : costs_.plain.at(rows)) +
+         costs_.draft_s(sequences, drafts, are_trees);
 }
 
 void DraftController::earn(int rows) {

@@ -169,7 +169,8 @@ void DpScheduler::charge_drafts() {
     for (const Item& item : decodes_) rows += item.count;
     const double plain_s = costs.plain.at(sequences);
     run_s = costs.draft_s(sequences, std::max(next_drafts_, 0), next_is_tree_);
-    const double checks_s = rows > sequences ? std::max(0.0, costs.checks.at(rows) - plain_s) : 0;
+    const double checks_s =
+        rows > sequences ? std::max(0.0, costs.check_s(rows, sequences) - plain_s) : 0;
     token_s_ = plain_s / sequences;
     for (const Item& item : decodes_)
       if (std::optional<double>& balance = item.sequence->draft_balance_s)
