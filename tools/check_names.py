@@ -4,7 +4,8 @@
 A comment of src/, tests/, tools/, bench/ or examples/ may name a file by its path below the repository or below src/,
 or by its name alone. docs/*.md and the pages at the root are held to more: links resolve, `symbols` in backticks
 occur in the code, lines have at most 120 columns and pages at most 300 lines. Decision records (docs/decisions/) keep
-the names of their day. Prints each violation and exits with 1 if there is one.
+the names of their day. In a clone of the repository, the files at its root are those of a list. Prints each violation
+and exits with 1 if there is one.
 """
 import pathlib
 import re
@@ -35,6 +36,8 @@ FOREIGN_WORDS = {"perf", "Suite"}
 TEST_PREFIXES = ("serving.", "golden.", "house.", "docs.", "fuzz.", "text.", "FOLDER.")
 MAX_COLUMNS, MAX_LINES = 120, 300
 PAGES_AT_ROOT = ("README.md", "CONTRIBUTING.md")
+FILES_AT_ROOT = {*PAGES_AT_ROOT, "LICENSE", "NOTICE", "Makefile", "CMakeLists.txt", "CMakePresets.json", ".clang-format",
+                 ".gitignore"}
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:(?:::|\.)[A-Za-z_][A-Za-z0-9_]*)*(?:\(\))?")
 
 
@@ -160,6 +163,9 @@ def main():
     for name in sorted(names.files):
         if name.endswith(".md") and (name.startswith("docs/") or name in PAGES_AT_ROOT):
             check_page(name, names, words, problems)
+    if (ROOT / ".git").exists():
+        problems += [f"{name}: is not among FILES_AT_ROOT, so git should ignore it" for name in sorted(names.files)
+                     if "/" not in name and name not in FILES_AT_ROOT]
     for problem in problems:
         print(problem)
     print(f"{len(problems)} problems")

@@ -114,29 +114,31 @@ TEST(Linear, EmptyIsNothingAndAWrongShapeIsABug) {
 
 TEST(LinearHeads, IsOneProductForEachHead) {
   on_every_machine([](Context& ctx, Context& alone) {
-    for (DType w_dtype : kWeights) {
-      constexpr std::int64_t kTokens = 11, kHeads = 5, kDepth = 24, kLatent = 70, kRope = 8;
-      // q rows are [nope | rope] per head; only nope is used.
-      Owned q(DType::kF32, {kTokens, kHeads, kDepth + kRope}),
-          w(w_dtype, {kHeads, kLatent, kDepth});
-      Owned out(DType::kF32, {kTokens, kHeads, kLatent}, 3), one(DType::kF32, {kTokens, kLatent});
-      fill(q, 1);
-      fill(w, 2);
-      const Tensor nope = q->slice(2, 0, kDepth);
-      linear_heads(ctx, nope, w, out);
-      EXPECT_TRUE(gaps_untouched(out));
-      for (std::int64_t h = 0; h < kHeads; ++h) {
-        Owned x(DType::kF32, {kTokens, kDepth});
-        for_each(x, [&](std::int64_t i, std::int64_t j, std::int64_t) {
-          put(x, {i, j}, get(nope, {i, h, j}));
-        });
-        linear(alone, x, w->at(h), {}, one);
-        for_each(one, [&](std::int64_t i, std::int64_t j, std::int64_t) {
-          ASSERT_EQ(get(out, {i, h, j}), get(one, {i, j}));
-          expect_product(x, w->at(h), {}, one, i, j);
-        });
-      }
-    }
+    for (const DType x_dtype : {DType::kF32, DType::kBF16})
+      for (const DType w_dtype : kWeights)
+        for (const std::int64_t depth : {24, 64, 90}) {
+          constexpr std::int64_t kTokens = 11, kHeads = 5, kLatent = 70, kRope = 8;
+          // q rows are [nope | rope] per head; only nope is used.
+          Owned q(x_dtype, {kTokens, kHeads, depth + kRope}), w(w_dtype, {kHeads, kLatent, depth});
+          Owned out(DType::kF32, {kTokens, kHeads, kLatent}, 3),
+              one(DType::kF32, {kTokens, kLatent});
+          fill(q, 1);
+          fill(w, 2);
+          const Tensor nope = q->slice(2, 0, depth);
+          linear_heads(ctx, nope, w, out);
+          EXPECT_TRUE(gaps_untouched(out));
+          for (std::int64_t h = 0; h < kHeads; ++h) {
+            Owned x(x_dtype, {kTokens, depth});
+            for_each(x, [&](std::int64_t i, std::int64_t j, std::int64_t) {
+              put(x, {i, j}, get(nope, {i, h, j}));
+            });
+            linear(alone, x, w->at(h), {}, one);
+            for_each(one, [&](std::int64_t i, std::int64_t j, std::int64_t) {
+              ASSERT_EQ(get(out, {i, h, j}), get(one, {i, j}));
+              expect_product(x, w->at(h), {}, one, i, j);
+            });
+          }
+        }
   });
 }
 
