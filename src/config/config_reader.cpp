@@ -148,6 +148,8 @@ constexpr KeyRange kRanges[] = {
     {"bits", true, 1, 64},
     {"w_bit", true, 1, 64},
     {"num_bits", true, 1, 64},
+    {"group_size", true, -1, 1 << 20},
+    {"q_group_size", true, -1, 1 << 20},
     // Rotary embedding.
     {"rope_theta", false, 1, 1e15},
     {"rotary_emb_base", false, 1, 1e15},

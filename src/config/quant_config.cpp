@@ -9,7 +9,30 @@
 namespace sluice {
 namespace {
 
+// Error{kBadInput} for a value of `key` besides null and those allowed.
+void require_one_of(const ConfigReader& config, std::string_view key,
+                    std::initializer_list<std::string_view> allowed) {
+  const std::optional<std::string> value = config.find_string(key);
+  if (value && std::ranges::find(allowed, *value) == allowed.end())
+    config.reject(key, fmt::format("allowed: {}", fmt::join(allowed, ", ")));
+}
+
+// Adds what one group or all matrices have, if the configuration says it.
+void read_group_size(const ConfigReader& config, std::string_view key,
+                     QuantizationConfig& quantization) {
+  const std::optional<int> size = config.find_int(key);
+  if (!size) return;
+  if (*size == 0)
+    config.reject(key, "it must be the columns that share a scale, or -1 for all of a row");
+  quantization.group_sizes.push_back(*size);
+}
+
 void read_fp8(const ConfigReader& config, QuantizationConfig& quantization) {
+  require_one_of(config, "activation_scheme", {"dynamic", "static"});
+  require_one_of(config, "fmt", {"e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"});
+  const std::string number = config.find_string("fmt").value_or("");
+  if (!number.empty())
+    quantization.number = number.find("e5m2") == std::string::npos ? "e4m3" : "e5m2";
   if (config.find("weight_block_size") == nullptr) return;
   const std::vector<int> block = config.ints("weight_block_size", 1, 65536, 2);
   if (block.size() != 2)
@@ -34,6 +57,7 @@ void read_awq(const ConfigReader& config, QuantizationConfig& quantization) {
   quantization.bits = 4;
   if (!config.bool_or("zero_point", true))
     config.reject("zero_point", "it must be true: AWQ is read with its zeros");
+  read_group_size(config, config.first_of({"group_size", "q_group_size"}), quantization);
 }
 
 void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
@@ -43,6 +67,24 @@ void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
                   "only gptq and gptq_v2 can be read: other formats are ordered for one kernel");
   quantization.zero_plus_one = format == "gptq";
   quantization.bits = config.int_or("bits", 4);
+  constexpr int kWidths[] = {2, 3, 4, 8};
+  if (std::ranges::find(kWidths, quantization.bits) == std::end(kWidths))
+    config.reject("bits", "values of 2, 3, 4 or 8 bits can be read");
+  const Json* dynamic = config.find("dynamic");
+  quantization.varies = dynamic != nullptr && !dynamic->empty();
+  if (quantization.varies) return;
+  read_group_size(config, "group_size", quantization);
+  quantization.has_order = config.bool_or("desc_act", false);
+}
+
+// Whether columns have an index of groups. "weight" and "static" order them before they are stored.
+bool read_order(const ConfigReader& weights) {
+  const Json* order = weights.find("actorder");
+  if (order == nullptr) return false;
+  if (order->is_boolean()) return order->get<bool>();
+  require_one_of(weights, "actorder", {"group", "dynamic", "weight", "static"});
+  const std::string name = weights.find_string("actorder").value_or("");
+  return name == "group" || name == "dynamic";
 }
 
 // Reads the arguments of one group's weights.
@@ -60,7 +102,20 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
   if (quantization.bits != 0 && quantization.bits != bits)
     weights.reject("num_bits", "groups of different widths cannot be read together");
   quantization.bits = bits;
-  if (weights.find_string("strategy").value_or("") != "block") return;
+  require_one_of(weights, "strategy", {"tensor", "channel", "group", "block"});
+  const std::string strategy = weights.find_string("strategy").value_or("");
+  if (strategy == "group")
+    read_group_size(weights, "group_size", quantization);
+  else if (!strategy.empty())
+    quantization.group_sizes.push_back(-1);
+  const bool symmetric = weights.bool_or("symmetric", true);
+  if (!symmetric && !packed)
+    weights.reject("symmetric",
+                   "weights of this format are read without zeros; take a symmetric checkpoint");
+  // All groups or none: which matrices a group has is not read.
+  quantization.has_order = quantization.has_order && read_order(weights);
+  quantization.has_zeros = quantization.has_zeros && !symmetric;
+  if (strategy != "block") return;
   const std::vector<int> block = weights.ints("block_structure", 1, 65536, 2);
   if (block.size() != 2)
     weights.reject("block_structure", "it must be two integers: rows and columns of a block");
@@ -85,6 +140,7 @@ void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& qua
   const Json* groups = config.find("config_groups");
   if (groups == nullptr || !groups->is_object() || groups->empty() || groups->size() > 64)
     config.reject("config_groups", "it must be an object of 1 to 64 groups");
+  quantization.has_order = quantization.has_zeros = true;
   for (const auto& [name, group] : groups->items()) {
     const std::string prefix =
         fmt::format("quantization_config.config_groups.{}.weights.", name.substr(0, 64));
@@ -92,6 +148,8 @@ void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& qua
       config.reject("config_groups", "each group must say what its weights are");
     read_group(ConfigReader(group["weights"], config.what(), prefix), quantization);
   }
+  // A group without a size leaves that of its matrices open.
+  if (quantization.group_sizes.size() < groups->size()) quantization.group_sizes.clear();
 }
 
 // quant_method, and the reader of its further keys.

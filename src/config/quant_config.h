@@ -6,7 +6,8 @@
 //
 // The tensors themselves show which matrices are quantised, by how many bits and in which groups
 // (quant_formats.h). Lists such as modules_to_not_convert and ignore are hints that published files
-// get wrong, and are not read. This struct holds only what the tensors do not show. Sources:
+// get wrong, and are not read. This struct holds what the tensors do not show, and what must agree
+// with them: a checkpoint that lost a tensor would else give other numbers. Sources:
 // transformers `utils/quantization_config.py`; the compressed-tensors library,
 // `quantization/quant_config.py` and `quant_args.py`.
 #pragma once
@@ -28,6 +29,13 @@ struct QuantizationConfig {
   int block_columns = 0;
   int bits = 0;                // bits of a packed value, as the configuration has them
   bool zero_plus_one = false;  // GPTQ before its second format: a stored zero z stands for z + 1
+  // What the tensors of every matrix must agree with. Left open where the configuration tells
+  // matrices apart.
+  std::vector<int> group_sizes = {};  // columns with one scale, or -1 for all: one of these
+  bool has_order = false;             // there is an index of groups (desc_act, actorder)
+  bool has_zeros = false;
+  bool varies = false;      // in the width, groups and order of matrices, by patterns of names
+  std::string number = {};  // e4m3 or e5m2
 
   std::string describe() const;  // "fp8 in blocks of 128 x 128"
   bool is_fp8() const;           // 8-bit floats with scales

@@ -41,10 +41,43 @@ TEST(QuantConfig, Methods) {
   const auto packed =
       read(group(R"({"num_bits":4,"type":"int","strategy":"group","group_size":32})"));
   ASSERT_TRUE(packed);
+  EXPECT_EQ(packed->group_sizes, std::vector{32});
   EXPECT_EQ(packed->describe(), "compressed-tensors, pack-quantized, 4 bits");
   EXPECT_EQ(
       (QuantizationConfig{.method = "fp8", .block_rows = 128, .block_columns = 64}).describe(),
       "fp8 in blocks of 128 x 64");
+}
+
+TEST(QuantConfig, WhatTheTensorsMustAgreeWith) {
+  const auto gptq = [](const std::string& rest) {
+    return *read(R"({"quantization_config":{"quant_method":"gptq")" + rest + "}}");
+  };
+  EXPECT_EQ(gptq(R"(,"bits":4,"group_size":128,"desc_act":true)"),
+            (QuantizationConfig{.method = "gptq",
+                                .bits = 4,
+                                .zero_plus_one = true,
+                                .group_sizes = {128},
+                                .has_order = true}));
+  EXPECT_EQ(gptq(R"(,"group_size":-1)").group_sizes, std::vector{-1});
+  // Matrices have widths and groups of their own.
+  EXPECT_EQ(
+      gptq(R"(,"bits":4,"group_size":128,"desc_act":true,"dynamic":{"a":{"bits":8}})"),
+      (QuantizationConfig{.method = "gptq", .bits = 4, .zero_plus_one = true, .varies = true}));
+  const auto packed = [](const std::string& rest) {
+    return *read(group(R"({"num_bits":4,"type":"int")" + rest));
+  };
+  EXPECT_TRUE(packed(R"(,"symmetric":false})").has_zeros);
+  EXPECT_FALSE(packed(R"(,"symmetric":false}},"h":{"weights":{"num_bits":4})").has_zeros);
+  EXPECT_EQ(packed(R"(,"strategy":"channel"})").group_sizes, std::vector{-1});
+  EXPECT_TRUE(
+      packed(R"(,"strategy":"channel"}},"h":{"weights":{"num_bits":4})").group_sizes.empty());
+  for (const auto& [order, is_read] : {std::pair{"\"group\"", true},
+                                       {"\"dynamic\"", true},
+                                       {"true", true},
+                                       {"\"weight\"", false},
+                                       {"null", false}})
+    EXPECT_EQ(packed(std::string(R"(,"actorder":)") + order + "}").has_order, is_read) << order;
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8","fmt":"e4m3"}})")->number, "e4m3");
 }
 
 TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
@@ -70,6 +103,12 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {method(R"("quant_method":"awq","version":"gemv")"), {"version is \"gemv\"", "transposed"}},
       {method(R"("quant_method":"awq","bits":3)"), {"bits is 3", "4 bits"}},
       {method(R"("quant_method":"awq","bits":"4")"), {"bits is \"4\"", "integer"}},
+      {method(R"("quant_method":"awq","group_size":"x")"), {"group_size is \"x\"", "integer"}},
+      {method(R"("quant_method":"awq","q_group_size":0)"), {"q_group_size is 0", "-1"}},
+      {method(R"("quant_method":"gptq","bits":5)"), {"bits is 5", "2, 3, 4 or 8"}},
+      {method(R"("quant_method":"fp8","fmt":"e3m4")"), {"fmt is \"e3m4\"", "e4m3", "e5m2"}},
+      {method(R"("quant_method":"fp8","activation_scheme":"x")"),
+       {"activation_scheme is \"x\"", "dynamic, static"}},
       {method(R"("quant_method":"awq","zero_point":false)"), {"zero_point"}},
       {method(R"("quant_method":"gptq","checkpoint_format":"marlin")"),
        {"checkpoint_format is \"marlin\"", "one kernel"}},
@@ -90,6 +129,10 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {group(R"({"num_bits":3,"type":"int"})"),
        {"config_groups.g.weights.num_bits is 3", "4 or 8"}},
       {group(R"({"num_bits":4,"type":"float"})"), {"weights.type is \"float\"", "int"}},
+      {group(R"({"num_bits":4,"strategy":"x"})"), {"weights.strategy is \"x\"", "channel"}},
+      {group(R"({"num_bits":4,"actorder":"x"})"), {"weights.actorder is \"x\"", "group"}},
+      {ct(R"("format":"int-quantized","config_groups":{"a":{"weights":{"symmetric":false}}})"),
+       {"a.weights.symmetric is false", "without zeros"}},
       {group(R"({"num_bits":4,"type":"int"}},"h":{"weights":{"num_bits":8,"type":"int"})"),
        {"different widths"}},
   };

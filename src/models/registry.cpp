@@ -203,6 +203,7 @@ std::vector<MatrixForm> planned_forms(Context& ctx, const ModelConfig& config,
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
   if (wrapped) wrapped->rename(loader);
   row.load(loader, for_length(config, options), options, row.moe_names);
+  loader.require_all();
   return loader.forms();
 }
 

@@ -46,7 +46,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
                                   const WeightSource& source, const ModelOptions& options);
 
 // The forms in which ctx's device, a CPU, would compute the quantised matrices of the checkpoint.
-// Takes no memory for them. Error{kBadInput}: as of load_model(), but for tensors that are missing.
+// Takes no memory for them. Error{kBadInput}: as of load_model(), but for values of weights.
 std::vector<MatrixForm> planned_forms(Context& ctx, const ModelConfig& config,
                                       const WeightSource& source, const ModelOptions& options);
 

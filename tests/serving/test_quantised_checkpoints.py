@@ -29,8 +29,8 @@ FORMS = {
                                    "among them model.layers.0.self_attn.kv_b_proj.weight: its layer computes plain numbers",
     "quant-fp8-block-qwen3": "fp8 in blocks of 128 x 128 in 14 matrices",
     "quant-fp8-ue8m0-qwen3": "fp8 in blocks of 128 x 128 in 14 matrices",
-    "quant-gptq-g32-actorder-asym-qwen2": "GPTQ of 4 bits in groups of an order of their own in 14 matrices",
-    "quant-gptq-g32-sym-llama": "GPTQ of 4 bits in groups of an order of their own in 14 matrices",
+    "quant-gptq-g32-actorder-asym-qwen2": "GPTQ of 4 bits in groups of 32 by an index of columns in 14 matrices",
+    "quant-gptq-g32-sym-llama": "GPTQ of 4 bits in groups of 32 by an index of columns in 14 matrices",
     "quant-modelopt-fp8-llama": "fp8 with one scale in 14 matrices",
     "quant-mxfp4-gpt-oss": "MXFP4 in groups of 32 in 4 matrices",
 }
@@ -95,13 +95,17 @@ def shaped(name, shape):
 
 
 FP8, AWQ, GPTQ, MX = "quant-fp8-ue8m0-qwen3", "quant-awq-g32-llama", "quant-gptq-g32-sym-llama", "quant-mxfp4-gpt-oss"
+INT8, ORDERED, PACKED = "quant-ct-int8-w8a8-llama", "quant-gptq-g32-actorder-asym-qwen2", "quant-ct-w4a16-llama"
 Q = "model.layers.0.self_attn.q_proj"
 DAMAGE = [
     *((f"{form} {value}", form, scale(name, value), [name.rsplit(".", 1)[0], "a positive number was expected"])
       for form, name in ((FP8, Q + ".weight_scale_inv"), (AWQ, Q + ".scales"), (GPTQ, Q + ".scales"))
       for value in (0.0, -1.0, math.inf, math.nan)),
     ("mxfp4 NaN", MX, scale("model.layers.0.mlp.experts.down_proj_scales", 255), ["experts.down_proj", "NaN"]),
-    ("fp8 without", FP8, without(Q + ".weight_scale_inv"), [Q + ".weight"]),
+    ("fp8 without", FP8, without(Q + ".weight_scale_inv"), [Q + ".weight is float8_e4m3fn", Q + ".weight_scale_inv", "is missing"]),
+    ("int8 without", INT8, without(Q + ".weight_scale"), [Q + ".weight is int8", Q + ".weight_scale was expected"]),
+    ("gptq without an index", ORDERED, without(Q + ".g_idx"), [Q + ".qweight", "desc_act", "index of groups is missing"]),
+    ("mxfp4 without", MX, without("model.layers.0.mlp.experts.down_proj_blocks"), ["lacks 1 tensor", "experts.down_proj_blocks"]),
     ("awq without", AWQ, without(Q + ".scales"), [Q + ".qweight but no " + Q + ".scales"]),
     ("fp8 shape", FP8, shaped(Q + ".weight_scale_inv", [1, 4]), [Q + ".weight_scale_inv is float32 [1, 4]", "[2, 2] for its blocks"]),
     ("awq shape", AWQ, shaped(Q + ".scales", [128, 4]), [Q + ".scales", "outputs"]),
@@ -124,21 +128,43 @@ def test_damage_is_refused_by_name(form, change, says, tmp_path):
         for text in says:
             assert text in message, (flags, message)
         assert memory < 300 * MIB
+    for verb in ("plan", "show"):
+        if "a positive number" not in says[-1] and says[-1] != "NaN":  # they read no scales of experts
+            done = sluice(verb, folder)
+            assert done.returncode == 2 and says[0] in done.stdout + done.stderr, (verb, done)
 
 
-@pytest.mark.parametrize("change, says", [
-    (dict(quant_method="esoteric"), "methods that can be read: fp8"),
-    (dict(quant_method="bitsandbytes"), "codebooks"),
-    (dict(weight_block_size=[128]), "two integers"),
+def weights_of_groups(**change):
+    return {"config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, **change}}}}
+
+
+@pytest.mark.parametrize("form, change, says", [
+    (FP8, dict(quant_method="esoteric"), "methods that can be read: fp8"),
+    (FP8, dict(quant_method="bitsandbytes"), "codebooks"),
+    (FP8, dict(weight_block_size=[128]), "two integers"),
+    (FP8, dict(fmt="e5m2"), "float8_e4m3fn [160, 144]; the configuration says e5m2"),
+    (AWQ, dict(group_size=64), "it has 4 groups, and 128 columns are 2 of the configuration's group_size 64"),
+    (AWQ, dict(group_size="x"), 'group_size is "x"'),
+    (GPTQ, dict(group_size=48), "128 columns are 3"),
+    (GPTQ, dict(group_size=-1), "128 columns are 1"),
+    (GPTQ, dict(bits=8), "zeros of 4 bits, and the configuration says 8"),
+    (GPTQ, dict(bits=5), "2, 3, 4 or 8 bits"),
+    (PACKED, weights_of_groups(symmetric=False), "its zeros are missing"),
+    (PACKED, weights_of_groups(actorder="group"), "index of groups is missing"),
+    (PACKED, weights_of_groups(group_size=64), "128 columns are 2"),
 ])
-def test_configurations_that_are_refused(change, says, tmp_path):
+def test_configurations_that_are_refused(form, change, says, tmp_path):
+    source = next(path for path in FIXTURES if path.name == form)
     folder = tmp_path / "model"
-    shutil.copytree(GOLDEN / "models" / FP8, folder)
+    shutil.copytree(source, folder)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"].update(change)
     (folder / "config.json").write_text(json.dumps(config))
     status, message, _, _ = start(folder)
     assert status == 2 and says in message, message
+    for verb in ("plan", "show"):
+        done = sluice(verb, folder)
+        assert done.returncode == 2 and says in done.stdout + done.stderr, (verb, done)
 
 
 def test_a_kv_scale_of_zero(tmp_path):

@@ -33,9 +33,26 @@ void require_shape(const QuantMatrix& matrix, const TensorInfo& part, std::int64
     reject_part(matrix, part, fmt::format("[{}, {}] was expected", rows, columns));
 }
 
+std::int64_t groups_of(std::int64_t columns, int size) {
+  return size < 0 ? 1 : columns / size + (columns % size != 0);
+}
+
 // Sets contiguous column groups. Without an index the group size must be unambiguous.
-void set_groups(QuantMatrix& matrix, std::int64_t groups) {
+void set_groups(const QuantizationConfig& config, QuantMatrix& matrix, std::int64_t groups) {
   if (groups < 1) reject_part(matrix, *matrix.scale, "there are no groups");
+  const std::vector<int>& sizes = config.group_sizes;
+  if (!sizes.empty() && std::ranges::none_of(sizes, [&](int size) {
+        return groups == groups_of(matrix.columns(), size);
+      }))
+    reject_part(matrix, *matrix.scale,
+                fmt::format("it has {} groups, and {} columns are {} of the configuration's "
+                            "group_size {}",
+                            groups, matrix.columns(), groups_of(matrix.columns(), sizes.front()),
+                            sizes.front()));
+  if (config.has_order && matrix.index == nullptr)
+    reject_part(matrix, *matrix.values,
+                "the configuration has an order of columns (desc_act or actorder), and their index "
+                "of groups is missing");
   if (matrix.index != nullptr) {
     if (matrix.index->dtype != DType::kI32 || matrix.index->shape != std::vector{matrix.columns()})
       reject_part(matrix, *matrix.index, fmt::format("int32 [{}] was expected", matrix.columns()));
@@ -107,8 +124,13 @@ void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix) {
                             matrix.shape->name, matrix.info.shape[0], columns, matrix.bits));
   if (matrix.scale->shape[0] != rows)
     reject_part(matrix, *matrix.scale, fmt::format("{} rows were expected", rows));
-  set_groups(matrix, matrix.scale->shape[1]);
-  if (matrix.zeros == nullptr) return;
+  set_groups(config, matrix, matrix.scale->shape[1]);
+  if (matrix.zeros == nullptr) {
+    if (config.has_zeros)
+      reject_part(matrix, *matrix.values,
+                  "the configuration says symmetric: false, and its zeros are missing");
+    return;
+  }
   require_words(matrix, *matrix.zeros);
   require_shape(matrix, *matrix.zeros, words_of(0, rows, matrix.bits).count,
                 matrix.scale->shape[1]);
@@ -155,7 +177,7 @@ void codes_of_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, co
 }
 
 // values [columns, rows / 8], zeros [groups, rows / 8], scale [groups, rows].
-void bind_awq(const QuantizationConfig&, QuantMatrix& matrix) {
+void bind_awq(const QuantizationConfig& config, QuantMatrix& matrix) {
   require_words(matrix, *matrix.values);
   require_scale(matrix);
   matrix.bits = kAwqBits;
@@ -165,7 +187,7 @@ void bind_awq(const QuantizationConfig&, QuantMatrix& matrix) {
     reject_part(matrix, *matrix.scale,
                 fmt::format("{} has words for 8 x {} outputs", matrix.values->describe(), words));
   matrix.info.shape = {rows, columns};
-  set_groups(matrix, groups);
+  set_groups(config, matrix, groups);
   if (matrix.zeros == nullptr) reject_part(matrix, *matrix.values, "its zeros are missing");
   require_words(matrix, *matrix.zeros);
   require_shape(matrix, *matrix.zeros, groups, words);
@@ -215,13 +237,17 @@ void bind_gptq(const QuantizationConfig& config, QuantMatrix& matrix) {
   if (matrix.bits == 0)
     reject_part(matrix, *matrix.zeros,
                 fmt::format("zeros of {} outputs with 2, 3, 4 or 8 bits were expected", rows));
+  if (!config.varies && config.bits != 0 && config.bits != matrix.bits)
+    reject_part(matrix, *matrix.zeros,
+                fmt::format("{} outputs have zeros of {} bits, and the configuration says {}", rows,
+                            matrix.bits, config.bits));
   require_shape(matrix, *matrix.zeros, groups, matrix.zeros->shape[1]);
   if (words > (std::int64_t{1} << 40) || words * 32 % matrix.bits != 0)
     reject_part(matrix, *matrix.values,
                 fmt::format("its words do not hold whole values of {} bits", matrix.bits));
   matrix.info.shape = {rows, words * 32 / matrix.bits};
   matrix.zero_plus_one = config.zero_plus_one;
-  set_groups(matrix, groups);
+  set_groups(config, matrix, groups);
 }
 
 void codes_of_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,

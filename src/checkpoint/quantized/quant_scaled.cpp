@@ -65,6 +65,8 @@ void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix) {
                  : values.dtype != DType::kF8E4M3 && values.dtype != DType::kF8E5M2)
     reject_part(matrix, values,
                 is_integer ? "int8 was expected" : "float8_e4m3 or float8_e5m2 was expected");
+  if (!config.number.empty() && (values.dtype == DType::kF8E5M2) != (config.number == "e5m2"))
+    reject_part(matrix, values, fmt::format("the configuration says {} (fmt)", config.number));
   if (values.shape.size() != 2 && values.shape.size() != 3)
     reject_part(matrix, values, "a matrix or a stack was expected");
   if (scale.dtype != DType::kF32 && scale.dtype != DType::kBF16 && scale.dtype != DType::kF16 &&

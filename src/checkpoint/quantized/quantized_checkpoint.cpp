@@ -1,5 +1,7 @@
 #include "checkpoint/quantized/quantized_checkpoint.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -75,6 +77,7 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
       if (format.method == config.method &&
           (name.ends_with(format.marker) || name.ends_with(format.scale)))
         checkpoint_.find(name);  // refuses it by name
+  require_scales(config);
   if (num_of_activations > 0)
     log_info(
         "{} static scales of activations are not used: a GPU rounds each row with a scale of its "
@@ -85,6 +88,26 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
         "the configuration says that weights are quantised ({}), but no tensor has a scale: all "
         "are read as they are",
         config.describe());
+}
+
+void QuantizedCheckpoint::require_scales(const QuantizationConfig& config) const {
+  for (const std::string& name : file_names_) {
+    if (consumed(name) || made_of_.contains(name)) continue;
+    const TensorInfo* info = checkpoint_.find(name);
+    const bool is_scaled = config.format == "int-quantized" ? info->dtype == DType::kI8
+                           : config.is_fp8()
+                               ? info->dtype == DType::kF8E4M3 || info->dtype == DType::kF8E5M2
+                               : false;
+    if (!is_scaled || info->shape.size() < 2) continue;
+    std::vector<std::string> wanted;
+    for (const QuantFormat& format : quant_formats())
+      if (format.method == config.method && format.format == config.format)
+        wanted.push_back(name + std::string(format.scale));
+    fail(
+        ErrorKind::kBadInput,
+        "the tensor {} is {}, and its scale is missing: {} was expected; the checkpoint is damaged",
+        name, info->describe(), fmt::join(wanted, " or "));
+  }
 }
 
 void QuantizedCheckpoint::add(std::string_view name, const QuantFormat& format,

@@ -46,6 +46,8 @@ class QuantizedCheckpoint {
             std::span<std::byte> out) const;
 
  private:
+  // Numbers of 8 bits that are no matrix: their scale is missing.
+  void require_scales(const QuantizationConfig& config) const;
   void add(std::string_view name, const QuantFormat& format, const QuantizationConfig& config);
   void load_rows(const QuantMatrix& matrix, QuantTile box, DType dtype, std::byte* out) const;
 

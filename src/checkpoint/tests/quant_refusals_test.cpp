@@ -27,7 +27,15 @@ TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
   };
   const QuantizationConfig fp8{.method = "fp8", .block_rows = 128, .block_columns = 128},
       awq{.method = "awq"}, gptq{.method = "gptq"}, mx{.method = "mxfp4"},
-      packed{.method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
+      packed{.method = "compressed-tensors", .format = "pack-quantized", .bits = 4},
+      grouped{.method = "gptq", .bits = 4, .group_sizes = {4}},
+      ordered{.method = "gptq", .bits = 4, .group_sizes = {8}, .has_order = true},
+      e5m2{.method = "fp8", .number = "e5m2"},
+      int8{.method = "compressed-tensors", .format = "int-quantized", .bits = 8};
+  QuantizationConfig wide = grouped;
+  wide.bits = 8;
+  const std::vector<Part> eight = {
+      {"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 8}}, {"x.qzeros", "I32", {1, 1}}};
   const std::vector<Row> rows = {
       {fp8,
        {{"w", "F8_E4M3", {130, 4}}, {"w_scale_inv", "F32", {1, 2}}},
@@ -85,6 +93,14 @@ TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
         {"x.weight_scale", "F32", {8, 1}},
         {"x.weight_shape", "I64", {2}}},
        {"says [0, 0]"}},
+      {grouped, eight, {"x.scales", "1 groups", "8 columns are 2", "group_size 4"}},
+      {ordered, eight, {"x.qweight", "desc_act", "index of groups is missing"}},
+      {wide, eight, {"x.qzeros", "zeros of 4 bits", "configuration says 8"}},
+      {e5m2, {{"w", "F8_E4M3", {4, 4}}, {"w_scale", "F32", {1}}}, {"w is float8_e4m3", "e5m2"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4, 4}}},
+       {"w is float8_e4m3", "w_scale_inv or w_scale was expected"}},
+      {int8, {{"w", "I8", {4, 4}}}, {"w is int8", "w_scale was expected"}},
       {mx,
        {{"e_blocks", "U8", {2, 1, 15}}, {"e_scales", "U8", {2, 1}}},
        {"e_blocks", "groups, 16"}},
@@ -98,7 +114,8 @@ TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
       std::size_t bytes = std::string_view(part.dtype) == "F16"   ? 2
                           : std::string_view(part.dtype) == "I64" ? 8
                                                                   : 4;
-      if (std::string_view(part.dtype).starts_with("F8") || std::string_view(part.dtype) == "U8")
+      if (std::string_view(part.dtype).starts_with("F8") || std::string_view(part.dtype) == "U8" ||
+          std::string_view(part.dtype) == "I8")
         bytes = 1;
       for (const std::int64_t extent : part.shape) bytes *= static_cast<std::size_t>(extent);
       folder.writer.add(part.name, part.dtype, part.shape, std::vector<std::uint8_t>(bytes));
@@ -106,6 +123,20 @@ TEST(QuantRefusals, WhatDoesNotFitIsRefusedByName) {
     const std::string message = message_of([&] { folder.open(row.config); });
     for (const char* text : row.says) EXPECT_THAT(message, HasSubstr(text));
   }
+}
+
+TEST(QuantRefusals, ZerosThatAreNotThere) {
+  QuantFolder folder;
+  folder.writer.add("x.weight_packed", "I32", {8, 1}, std::vector<std::int32_t>(8))
+      .add("x.weight_scale", "F16", {8, 1}, std::vector<F16>(8))
+      .add("x.weight_shape", "I64", {2}, std::vector<std::int64_t>{8, 8});
+  const QuantizationConfig symmetric{
+      .method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
+  QuantizationConfig with_zeros = symmetric;
+  with_zeros.has_zeros = true;
+  EXPECT_EQ(message_of([&] { folder.open(symmetric); }), "accepted");
+  EXPECT_THAT(message_of([&] { folder.open(with_zeros); }),
+              HasSubstr("symmetric: false, and its zeros are missing"));
 }
 
 TEST(QuantRefusals, AGroupThatIsNotThere) {

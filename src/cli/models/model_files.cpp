@@ -42,6 +42,20 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
   return BlockBits{block_type_name(most->first), bits / all};
 }
 
+ServingPlan plan_on_cpu(Options options, const ModelConfig& config) {
+  options.device = "cpu";
+  return resolve_or_throw(options, config, read_machine(Device{}));
+}
+
+std::vector<MatrixForm> planned_on_cpu(const ServingPlan& plan, const Loading& loading,
+                                       const ModelConfig& config, const std::string& model) {
+  const WeightSource source = WeightSource::checkpoint(
+      model, {.format = loading.format, .quantization = config.quantization});
+  Context ctx;
+  ctx.cpu_isa = detect_cpu_isa();
+  return planned_forms(ctx, config, source, {.numerics = plan.numerics()});
+}
+
 }  // namespace
 
 std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
@@ -71,14 +85,12 @@ std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
 
 std::vector<MatrixForm> forms_on_cpu(const Options& options, const ModelConfig& config,
                                      const std::string& model) {
-  Options on_cpu = options;
-  on_cpu.device = "cpu";
-  const ServingPlan plan = resolve_or_throw(on_cpu, config, read_machine(Device{}));
-  const WeightSource source = WeightSource::checkpoint(
-      model, {.format = plan.loading.format, .quantization = config.quantization});
-  Context ctx;
-  ctx.cpu_isa = detect_cpu_isa();
-  return planned_forms(ctx, config, source, {.numerics = plan.numerics()});
+  const ServingPlan plan = plan_on_cpu(options, config);
+  return planned_on_cpu(plan, plan.loading, config, model);
+}
+
+void require_weights(const ServingPlan& plan, const ModelConfig& config, const std::string& model) {
+  planned_on_cpu(plan_on_cpu({}, config), plan.loading, config, model);
 }
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {

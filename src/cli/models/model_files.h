@@ -31,6 +31,10 @@ std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = 
 std::vector<MatrixForm> forms_on_cpu(const Options& options, const ModelConfig& config,
                                      const std::string& model);
 
+// Error{kBadInput}: a start would refuse the weights on any device, because tensors are missing or
+// do not fit the configuration.
+void require_weights(const ServingPlan& plan, const ModelConfig& config, const std::string& model);
+
 // How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
 // how).
 struct WeightForm {

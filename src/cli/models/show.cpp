@@ -220,10 +220,12 @@ Json info(const Options& options) {
   });
   // Of a repository of the hub the weights may not be there yet.
   const bool has_weights = json["weights"].is_array() && !json["weights"].empty();
-  if (config && !config->fallback && has_weights &&
-      (config->quantization || is_gguf_path(model.directory)))
-    json["on_a_cpu"] =
+  if (config && !config->fallback && has_weights) {
+    Json forms =
         part([&] { return Json(forms_in_words(forms_on_cpu(options, *config, model.directory))); });
+    if (config->quantization || is_gguf_path(model.directory) || forms.is_object())
+      json["on_a_cpu"] = std::move(forms);
+  }
   const std::string text_directory =
       has_own_tokenizer(options) ? model.directory : obtain_tokenizer(options).directory;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -301,7 +303,8 @@ int run_show(const Arguments& arguments) {
     fmt::print("{}\n", dump_json(json));
   else
     print(json, 0);
-  const bool whole = json["native"].get<bool>() && !json["weights"].contains("error");
+  const bool whole = json["native"].get<bool>() && !json["weights"].contains("error") &&
+                     !(json.contains("on_a_cpu") && json["on_a_cpu"].contains("error"));
   return whole ? 0 : exit_code(ErrorKind::kBadInput);
 }
 

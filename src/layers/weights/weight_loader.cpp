@@ -35,7 +35,11 @@ std::string describe_form(const WeightSource& source, const TensorInfo& info) {
   if (matrix == nullptr) return text;
   if (matrix->bits > 0 && matrix->values->dtype != DType::kF8E4M3)
     text += fmt::format(" of {} bits", matrix->bits);
-  if (matrix->index != nullptr) return text + " in groups of an order of their own";
+  if (matrix->index != nullptr) {
+    const std::int64_t groups = std::max<std::int64_t>(matrix->scale->numel() / matrix->rows(), 1);
+    return text + fmt::format(" in groups of {} by an index of columns",
+                              (matrix->columns() + groups - 1) / groups);
+  }
   if (matrix->block_columns < matrix->columns())
     return text +
            (matrix->block_rows == 1
@@ -198,10 +202,18 @@ void WeightLoader::log_rounded() const {
     log_warning("{}", text);
 }
 
+void WeightLoader::require_all() const {
+  std::vector<std::string> names;  // layers may ask for parts of one tensor
+  std::unordered_set<std::string_view> seen;
+  for (const std::string& name : missing_)
+    if (seen.insert(name).second) names.push_back(name);
+  require(names.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}", names.size(),
+          names.size() == 1 ? "" : "s", list_names(names));
+}
+
 std::vector<std::string> WeightLoader::finish(
     const std::function<bool(std::string_view)>& is_known_extra) {
-  require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}",
-          missing_.size(), missing_.size() == 1 ? "" : "s", list_names(missing_));
+  require_all();
   const std::vector<MatrixForm> forms =
       ranks_.rank == 0 ? this->forms() : std::vector<MatrixForm>{};
   if (const std::string stored = computed_as_stored(forms); !stored.empty())

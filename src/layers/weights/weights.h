@@ -272,6 +272,8 @@ class WeightLoader {
   // does not know.
   std::vector<std::string> finish(const std::function<bool(std::string_view)>& is_known_extra);
   WeightStore take_store() { return std::move(store_); }
+  // Error{kBadInput} naming the tensors that the checkpoint lacks, as finish() does.
+  void require_all() const;
   // From now on large tensors have addresses without memory, so finish() must not be called:
   // for forms().
   void only_plan() { only_plans_ = true; }
