@@ -71,6 +71,7 @@ TEST(Config, TheCommandLineWins) {
   EXPECT_THAT(a.options.api_keys, ElementsAre("c"));
   EXPECT_EQ(model_options(a).model, "of-the-file");
   EXPECT_TRUE(a.was_given("host"));
+  EXPECT_TRUE(was_given(serve_with("tp-size: 1\n").options, "tp-size")) << "the default is given";
   EXPECT_EQ(model_options(serve_with(text, {"another"})).model, "another");
   EXPECT_EQ(model_options(serve_with(text, {"--model", "another"})).model, "another");
   EXPECT_THAT(serve_with(text).options.api_keys, ElementsAre("a", "b"));

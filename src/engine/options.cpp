@@ -113,6 +113,8 @@ void set_option(Options& options, std::string_view name, std::string_view value)
   } catch (const Error& error) {
     fail(error.kind(), "--{}: {}; allowed: {}", name, error.message(), row->allowed);
   }
+  if (std::ranges::count(options.names_given, row->name) == 0)
+    options.names_given.push_back(row->name);
 }
 
 std::optional<std::uint64_t> fixed_seed(const Options& options) {

@@ -160,6 +160,8 @@ struct Options {
   // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;
+  // no option: names of the rows that set_option() has set, whatever the values
+  std::vector<std::string_view> names_given;
 };
 
 enum class OptionType : std::uint8_t { kFlag, kInt, kFloat, kString, kList };
@@ -209,6 +211,9 @@ std::string option_text(const OptionRow& row, const Options& options);
 Json option_values(const Options& options);
 // Those that a command line must give to get these options, secrets left out; in the table's order.
 std::vector<GivenOption> given_options(const Options& options);
+// Whether set_option() has set an active option, its default included, or the option is not at its
+// default. `name`: of a row.
+bool was_given(const Options& options, std::string_view name);
 // Reads SLUICE_ARG_<NAME> for every row (dashes become underscores).
 void apply_environment(Options& options);
 

@@ -61,4 +61,11 @@ std::vector<GivenOption> given_options(const Options& options) {
   return given;
 }
 
+bool was_given(const Options& options, std::string_view name) {
+  const OptionRow* row = find_option(name);
+  check(row != nullptr && row->get != nullptr, "--{} is no active option", name);
+  return std::ranges::count(options.names_given, row->name) > 0 ||
+         row->get(options) != row->get(Options());
+}
+
 }  // namespace sluice

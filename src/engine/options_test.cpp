@@ -134,6 +134,21 @@ TEST(Options, ACommandGivesWhatIsNotAtItsDefault) {
   EXPECT_EQ(option_values(copy), option_values(every));
 }
 
+TEST(Options, OneThatIsSetToItsDefaultIsGivenToo) {
+  Options options;
+  EXPECT_FALSE(was_given(options, "context-length"));
+  set_option(options, "max_model_len", "0");
+  EXPECT_TRUE(was_given(options, "context-length"));
+  EXPECT_THROW(set_option(options, "dtype", "int3"), Error);
+  EXPECT_FALSE(was_given(options, "dtype"));
+  options.port = 1;
+  EXPECT_TRUE(was_given(options, "port")) << "a field that is written counts where it differs";
+  setenv("SLUICE_ARG_TP_SIZE", "1", 1);
+  apply_environment(options);
+  unsetenv("SLUICE_ARG_TP_SIZE");
+  EXPECT_TRUE(was_given(options, "tp-size"));
+}
+
 TEST(Options, SecretsAreShownNowhere) {
   Options options;
   set_option(options, "api-key", "sesame");

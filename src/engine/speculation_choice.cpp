@@ -60,6 +60,27 @@ SuffixOptions suffix_of(const Json& config) {
   return out;
 }
 
+bool names_method(const Json& config) {
+  return config.contains("method") && !config["method"].is_null();
+}
+
+// vLLM takes `model` for the method where there is no other.
+std::string method_name(const Json& config) {
+  const std::string served = fmt::format("{}", fmt::join(served_names(), ", "));
+  if (names_method(config)) {
+    const Json& method = config["method"];
+    require(method.is_string(), "the method is {}; it must be a string, one of {}",
+            dump_json(method).substr(0, 80), served);
+    return method;
+  }
+  const bool names_model = config.contains("model") && config["model"].is_string();
+  const std::string model = names_model ? config["model"] : "";
+  require(find_draft_method(model) != nullptr, "the key 'method' is missing{}; add one of {}",
+          names_model ? fmt::format(", and the model '{}' names none", model.substr(0, 80)) : "",
+          served);
+  return model;
+}
+
 }  // namespace
 
 const DraftMethodRow& served_draft_method(std::string_view name) {
@@ -82,13 +103,9 @@ SpeculationOptions read_speculative_config(std::string_view json) {
             "the key '{}' is refused: it has no effect here; "
             "known are {}, {}",
             key.substr(0, 80), fmt::join(kKnown, ", "), fmt::join(kSuffixKeys, ", "));
-  // vLLM takes `model` for the method where there is no other.
-  const char* key = config.contains("method") ? "method" : "model";
-  require(config.contains(key) && config[key].is_string(), "it has no `method`; served are {}",
-          fmt::join(served_names(), ", "));
-  const std::string name = config[key];
+  const std::string name = method_name(config);
   const DraftMethodRow& row = served_draft_method(name);
-  const bool names_model = config.contains("method") && config.contains("model");
+  const bool names_model = names_method(config) && config.contains("model");
   require(row.has_model || !names_model || config["model"] == name,
           "the key 'model' is refused: {} needs no model of its own", name);
   out.method = row.method;
@@ -127,68 +144,102 @@ Fault refuse(std::string option, std::string message) {
   return Fault{400, "invalid_value", std::move(option), std::move(message)};
 }
 
-// Options of one number, and the key of --speculative-config that says the same.
-struct NumberOption {
-  std::string_view name;
-  int Options::* field;
+// An option, and the key of --speculative-config that says the same.
+struct ConfigKey {
+  std::string_view option;
   std::string_view key;
 };
-constexpr NumberOption kCounts[] = {
-    {"speculative-num-draft-tokens", &Options::speculative_num_draft_tokens,
-     "num_speculative_tokens"},
-    {"speculative-num-steps", &Options::speculative_num_steps, "num_speculative_tokens"}};
-constexpr NumberOption kWindows[] = {{"speculative-ngram-min-match-window-size",
-                                      &Options::speculative_ngram_min_match, "prompt_lookup_min"},
-                                     {"speculative-ngram-max-match-window-size",
-                                      &Options::speculative_ngram_max_match, "prompt_lookup_max"}};
+constexpr ConfigKey kDraftModel[] = {{"speculative-draft-model-path", "model"}};
+constexpr ConfigKey kCounts[] = {{"speculative-num-draft-tokens", "num_speculative_tokens"},
+                                 {"speculative-num-steps", "num_speculative_tokens"}};
+constexpr ConfigKey kWindows[] = {{"speculative-ngram-min-match-window-size", "prompt_lookup_min"},
+                                  {"speculative-ngram-max-match-window-size", "prompt_lookup_max"}};
+constexpr std::string_view kAlgorithm = "speculative-algorithm", kAdaptive = "speculative-adaptive",
+                           kTopk = "speculative-eagle-topk",
+                           kTreeMethods =
+                               "--speculative-algorithm NEXTN, EAGLE, EAGLE3 or STANDALONE";
 
-// The first that is not at its default; null: all are.
-const NumberOption* first_given(const Options& options, std::span<const NumberOption> numbers) {
-  const Options defaults;
-  for (const NumberOption& number : numbers)
-    if (options.*number.field != defaults.*number.field) return &number;
-  return nullptr;
+// The first that is given, its default included; null: none is.
+const ConfigKey* first_given(const Options& options, std::span<const ConfigKey> keys) {
+  const auto given = std::ranges::find_if(
+      keys, [&](const ConfigKey& key) { return was_given(options, key.option); });
+  return given == keys.end() ? nullptr : &*given;
 }
 
-// Ok where nothing that the JSON decides is given besides.
-Result<Ok> check_beside_config(const Options& options, const DraftMethodRow& row) {
-  if (!options.speculative_draft_model_path.empty())
-    return refuse("speculative-draft-model-path",
-                  "--speculative-config and --speculative-draft-model-path are both given; name "
-                  "the draft model with the key 'model'");
-  if (row.method != DraftMethod::kNone)
+// `why` ends with what to change.
+Fault refuse_value(const Options& options, std::string_view name, std::string_view why) {
+  const std::string value = option_text(*find_option(name), options);
+  return refuse(std::string(name),
+                fmt::format("--{} is {}, and {}", name,
+                            value.empty() ? "empty" : std::string_view(value).substr(0, 80), why));
+}
+
+// Ok where nothing that the JSON decides is given besides, not even with its default.
+Result<Ok> check_beside_config(const Options& options) {
+  if (was_given(options, kAlgorithm))
     return refuse("speculative-config",
-                  "--speculative-config and --speculative-algorithm are both given; give one");
-  for (const std::span<const NumberOption> numbers : {std::span(kCounts), std::span(kWindows)})
-    if (const NumberOption* given = first_given(options, numbers))
-      return refuse(std::string(given->name),
+                  "--speculative-config and --speculative-algorithm are both given; give one: the "
+                  "JSON has the key 'method'");
+  if (options.speculative_eagle_topk > 1)
+    return refuse_value(options, kTopk,
+                        fmt::format("--speculative-config drafts chains; give {} instead, or leave "
+                                    "it out",
+                                    kTreeMethods));
+  for (const std::span<const ConfigKey> keys :
+       {std::span<const ConfigKey>(kDraftModel), std::span<const ConfigKey>(kCounts),
+        std::span<const ConfigKey>(kWindows)})
+    if (const ConfigKey* given = first_given(options, keys))
+      return refuse(std::string(given->option),
                     fmt::format("--speculative-config and --{} are both given; give one: the JSON "
                                 "has the key '{}'",
-                                given->name, given->key));
+                                given->option, given->key));
+  return Ok{};
+}
+
+// Ok where no option is given that is about drafts. `options` have none.
+Result<Ok> check_without_drafts(const Options& options) {
+  const auto refuse_given = [&](std::string_view name, std::string_view remedy) {
+    return refuse_value(options, name,
+                        options.runner == "pooling"
+                            ? "a server with --runner pooling drafts nothing; leave it out"
+                            : fmt::format("nothing drafts; give {}, or leave it out", remedy));
+  };
+  constexpr std::string_view kAnyMethod = "--speculative-algorithm or --draft-forced-tokens";
+  if (const ConfigKey* count = first_given(options, kCounts))
+    return refuse_given(count->option, kAnyMethod);
+  if (was_given(options, kAdaptive)) return refuse_given(kAdaptive, kAnyMethod);
+  if (was_given(options, kTopk)) return refuse_given(kTopk, kTreeMethods);
+  if (const ConfigKey* window = first_given(options, kWindows))
+    return refuse_given(window->option, "--speculative-algorithm NGRAM");
   return Ok{};
 }
 
 // Ok where each option that is given has an effect on what drafts. `chosen` has the method.
 Result<Ok> check_effects(const Options& options, const SpeculationOptions& chosen,
                          const DraftMethodRow& row) {
-  constexpr std::string_view kAdvice =
-      "nothing drafts; give --speculative-algorithm or --draft-forced-tokens, or leave it out";
-  if (!chosen.is_on()) {
-    if (const NumberOption* given = first_given(options, kCounts))
-      return refuse(std::string(given->name),
-                    fmt::format("--{} is {}, and {}", given->name, options.*given->field, kAdvice));
-    if (!options.speculative_adaptive)
-      return refuse("speculative-adaptive",
-                    fmt::format("--speculative-adaptive is false, and {}", kAdvice));
-  }
-  const NumberOption* window = first_given(options, kWindows);
+  if (!chosen.is_on()) return check_without_drafts(options);
+  const ConfigKey* window = first_given(options, kWindows);
   if (chosen.method == DraftMethod::kNgram || window == nullptr) return Ok{};
-  return refuse(
-      std::string(window->name),
-      fmt::format("--{} is {}, and {}; give --speculative-algorithm NGRAM, or leave it out",
-                  window->name, options.*window->field,
+  return refuse_value(
+      options, window->option,
+      fmt::format("{}; give --speculative-algorithm NGRAM, or leave it out",
                   chosen.has_method() ? fmt::format("drafts of {} have no such window", row.name)
                                       : "nothing looks up matches"));
+}
+
+// Ok where a draft model is named just where the method loads one.
+Result<Ok> check_draft_model(const Options& options, const DraftMethodRow& row) {
+  const std::string_view option = kDraftModel[0].option;
+  if (row.has_model && options.speculative_draft_model_path.empty())
+    return refuse(std::string(option),
+                  fmt::format("--speculative-algorithm {} needs a draft model; name its directory "
+                              "or repo id with --{}",
+                              row.name, option));
+  if (row.has_model || !was_given(options, option)) return Ok{};
+  return refuse_value(options, option,
+                      fmt::format("--speculative-algorithm {} loads no draft model; give EAGLE, "
+                                  "EAGLE3, DFLASH or STANDALONE, or leave the path out",
+                                  row.name));
 }
 
 // The numbers of a tree. `rows`, `steps`: as given, 0 for none.
@@ -214,60 +265,9 @@ Result<Ok> set_tree(SpeculationOptions& out, const DraftMethodRow& row, int rows
   return Ok{};
 }
 
-}  // namespace
-
-Result<SpeculationOptions> choose_speculation(const Options& options) {
-  SpeculationOptions out = read_speculative_config(options.speculative_config);
-  out.forced_tokens = options.draft_forced_tokens;
-  const DraftMethodRow& row = served_draft_method(options.speculative_algorithm);
-  const int topk = options.speculative_eagle_topk;
-  if (topk > 1 && (!options.speculative_config.empty() || !out.is_on()) &&
-      row.method == DraftMethod::kNone)
-    return refuse(
-        "speculative-eagle-topk",
-        fmt::format("--speculative-eagle-topk is {}, and {}; give --speculative-algorithm "
-                    "NEXTN, EAGLE, EAGLE3 or STANDALONE, or leave it out",
-                    topk,
-                    options.speculative_config.empty() ? "nothing drafts"
-                                                       : "--speculative-config drafts chains"));
-  if (!options.speculative_config.empty()) {
-    const Result<Ok> beside = check_beside_config(options, row);
-    if (!beside.ok()) return beside.fault();
-    const Result<Ok> effects = check_effects(options, out, draft_method_row(out.method));
-    if (!effects.ok()) return effects.fault();
-    if (!out.is_on() && !out.is_default_number)
-      return refuse("speculative-config",
-                    "the key 'num_speculative_tokens' has no effect: the method is none, and "
-                    "nothing drafts; give a method or --draft-forced-tokens, or leave it out");
-    if (!out.has_method() && out.is_on() && out.is_default_number) out.max_drafts = kForcedDrafts;
-    return out;
-  }
-  out.method = row.method;
-  const std::string& path = options.speculative_draft_model_path;
-  if (row.has_model == path.empty())
-    return refuse("speculative-draft-model-path",
-                  row.has_model
-                      ? fmt::format("--speculative-algorithm {} needs a draft model; name its "
-                                    "directory or repo id with --speculative-draft-model-path",
-                                    row.name)
-                      : fmt::format("--speculative-draft-model-path is {}, and "
-                                    "--speculative-algorithm {} loads no draft model; give EAGLE, "
-                                    "EAGLE3, DFLASH or STANDALONE, or leave the path out",
-                                    path.substr(0, 80), row.name));
-  out.draft_model = path;
-  const Result<Ok> effects = check_effects(options, out, row);
-  if (!effects.ok()) return effects.fault();
-  if (!out.is_on()) return out;
+// The numbers of chains.
+Result<Ok> set_chain(SpeculationOptions& out, const DraftMethodRow& row, const Options& options) {
   const int rows = options.speculative_num_draft_tokens, steps = options.speculative_num_steps;
-  if (rows == 1)
-    return refuse("speculative-num-draft-tokens",
-                  "--speculative-num-draft-tokens is 1, which leaves no token to draft; give 2 or "
-                  "more, or --speculative-algorithm NONE");
-  if (topk > 1) {
-    Result<Ok> tree = set_tree(out, row, rows, steps, topk);
-    if (!tree.ok()) return tree.fault();
-    return out;
-  }
   if (rows > 0 && steps > 0 && rows != steps + 1)
     return refuse("speculative-num-draft-tokens",
                   fmt::format("--speculative-num-draft-tokens is {} and --speculative-num-steps is "
@@ -283,7 +283,66 @@ Result<SpeculationOptions> choose_speculation(const Options& options) {
                               "--speculative-ngram-max-match-window-size is {}; the first must not "
                               "be larger",
                               out.ngram.min_match, out.ngram.max_match));
+  return Ok{};
+}
+
+Result<SpeculationOptions> choose_by_config(const Options& options) {
+  SpeculationOptions out = read_speculative_config(options.speculative_config);
+  out.forced_tokens = options.draft_forced_tokens;
+  const Result<Ok> beside = check_beside_config(options);
+  if (!beside.ok()) return beside.fault();
+  const Result<Ok> effects = check_effects(options, out, draft_method_row(out.method));
+  if (!effects.ok()) return effects.fault();
+  if (!out.is_on() && !out.is_default_number)
+    return refuse("speculative-config",
+                  "the key 'num_speculative_tokens' has no effect: the method is none, and "
+                  "nothing drafts; give a method or --draft-forced-tokens, or leave it out");
+  if (!out.has_method() && out.is_on() && out.is_default_number) out.max_drafts = kForcedDrafts;
   return out;
+}
+
+Result<SpeculationOptions> choose_by_options(const Options& options) {
+  SpeculationOptions out;
+  out.forced_tokens = options.draft_forced_tokens;
+  const DraftMethodRow& row = served_draft_method(options.speculative_algorithm);
+  out.method = row.method;
+  const Result<Ok> named = check_draft_model(options, row);
+  if (!named.ok()) return named.fault();
+  out.draft_model = options.speculative_draft_model_path;
+  const Result<Ok> effects = check_effects(options, out, row);
+  if (!effects.ok()) return effects.fault();
+  if (!out.is_on()) return out;
+  const int rows = options.speculative_num_draft_tokens, steps = options.speculative_num_steps;
+  if (rows == 1)
+    return refuse("speculative-num-draft-tokens",
+                  "--speculative-num-draft-tokens is 1, which leaves no token to draft; give 2 or "
+                  "more, or --speculative-algorithm NONE");
+  const int topk = options.speculative_eagle_topk;
+  const Result<Ok> set =
+      topk > 1 ? set_tree(out, row, rows, steps, topk) : set_chain(out, row, options);
+  if (!set.ok()) return set.fault();
+  return out;
+}
+
+// What drafts, as the command line has it. `chosen` is on.
+std::pair<std::string_view, std::string> option_of(const Options& options,
+                                                   const SpeculationOptions& chosen) {
+  if (!chosen.has_method()) return {"draft-forced-tokens", "--draft-forced-tokens"};
+  if (!options.speculative_config.empty()) return {"speculative-config", "--speculative-config"};
+  return {kAlgorithm, fmt::format("--{} {}", kAlgorithm, options.speculative_algorithm)};
+}
+
+}  // namespace
+
+Result<SpeculationOptions> choose_speculation(const Options& options) {
+  Result<SpeculationOptions> chosen =
+      options.speculative_config.empty() ? choose_by_options(options) : choose_by_config(options);
+  if (!chosen.ok() || !chosen->is_on() || options.runner != "pooling") return chosen;
+  const auto [option, text] = option_of(options, *chosen);
+  return refuse(std::string(option),
+                fmt::format("{} has no effect with --runner pooling, with which nothing is "
+                            "generated; leave one out",
+                            text));
 }
 
 std::string tree_refusal(bool is_recurrent) {

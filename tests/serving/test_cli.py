@@ -98,6 +98,7 @@ USAGE_ROWS = [
     (["serve", "--model", TINY, "--port", "70000"], 2, "65535"),
     (["serve", "--model", TINY, "--device", "cpu", "--tp", "3"], 2, "cannot be shared equally by 3 ranks"),
     (["serve", "--model", TINY, "--speculative-algorithm", "MEDUSA"], 2, "refused"),
+    (["serve", "--model", TINY, "--speculative-algorithm", "NGRAM", "--runner", "pooling"], 2, "no effect with --runner pooling"),
     (["serve", "--model", TINY, "--device", "cuda"], 5, "GPU"),
     (["serve", "--model", TINY, "--context-length", "100000"], 2, "8192"),
     (["serve", "--model", TINY, "--json-model-override-args", '{"vocab_size": 4000}'], 2, "vocab_size"),

@@ -170,7 +170,14 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
            Row{"speculative-num-draft-tokens", "65", "allowed: 0 (by the algorithm), or 2 to 64"},
            Row{"speculative-config", "{", "speculative-config"},
            Row{"speculative-config", "[1]", "no JSON object"},
-           Row{"speculative-config", R"({"num_speculative_tokens": 3})", "it has no `method`"},
+           Row{"speculative-config", R"({"num_speculative_tokens": 3})",
+               "the key 'method' is missing; add one of NONE, NGRAM"},
+           Row{"speculative-config", R"({"model": "org/head", "num_speculative_tokens": 3})",
+               "the key 'method' is missing, and the model 'org/head' names none; add one of NONE"},
+           Row{"speculative-config", R"({"method": null, "model": 3})",
+               "the key 'method' is missing; add one of NONE"},
+           Row{"speculative-config", R"({"method": 3})",
+               "the method is 3; it must be a string, one of NONE, NGRAM"},
            Row{"speculative-config", R"({"method": "eagle3"})", "EAGLE3 needs the key 'model'"},
            Row{"speculative-config", R"({"method": "ngram", "model": "x"})", "needs no model"},
            Row{"speculative-config", R"({"method": "suffix", "suffix_decoding_max_tree_depth": 1})",
@@ -202,9 +209,11 @@ TEST(SpeculationChoice, WhatIsNotServedIsRefusedByName) {
 }
 
 TEST(SpeculationChoice, OptionsThatContradictEachOther) {
-  const Options both =
-      with({{"speculative-algorithm", "NGRAM"}, {"speculative-config", R"({"method": "ngram"})"}});
-  EXPECT_EQ(choose_speculation(both).fault().param, "speculative-config");
+  for (const char* name : {"NGRAM", "NONE"}) {
+    const Options both =
+        with({{"speculative-algorithm", name}, {"speculative-config", R"({"method": "ngram"})"}});
+    EXPECT_EQ(choose_speculation(both).fault().param, "speculative-config");
+  }
   const Options lengths = with({{"speculative-algorithm", "NGRAM"},
                                 {"speculative-ngram-min-match-window-size", "9"},
                                 {"speculative-ngram-max-match-window-size", "4"}});
@@ -228,7 +237,10 @@ TEST(SpeculationChoice, OptionsWithoutEffectAreRefused) {
   for (const auto& [name, value] :
        {std::pair{"speculative-num-steps", "9"}, std::pair{"speculative-num-draft-tokens", "8"},
         std::pair{kMin, "2"}, std::pair{kMax, "5"},
-        std::pair{"speculative-draft-model-path", "org/head"}})
+        std::pair{"speculative-draft-model-path", "org/head"},
+        // their defaults
+        std::pair{"speculative-num-steps", "0"}, std::pair{"speculative-num-draft-tokens", "0"},
+        std::pair{kMin, "3"}, std::pair{kMax, "12"}, std::pair{"speculative-draft-model-path", ""}})
     for (const char* config :
          {R"({"method": "ngram", "num_speculative_tokens": 3})", R"({"method": "none"})"}) {
       const Fault fault = refusal_of(with({{"speculative-config", config}, {name, value}}));
@@ -241,6 +253,8 @@ TEST(SpeculationChoice, OptionsWithoutEffectAreRefused) {
   // Where nothing drafts.
   for (const auto& [name, value] :
        {std::pair{"speculative-num-steps", "3"}, std::pair{"speculative-num-draft-tokens", "8"},
+        std::pair{"speculative-num-steps", "0"}, std::pair{"speculative-num-draft-tokens", "0"},
+        std::pair{"speculative-eagle-topk", "1"}, std::pair{"speculative-adaptive", "true"},
         std::pair{"speculative-adaptive", "false"}}) {
     for (const Options& nothing : {with({{name, value}}), with({{name, value}, {kMin, "2"}})}) {
       EXPECT_EQ(refusal_of(nothing).param, name);
@@ -258,22 +272,43 @@ TEST(SpeculationChoice, OptionsWithoutEffectAreRefused) {
   const auto forced =
       choose_speculation(with({{"speculative-config", number}, {"draft-forced-tokens", "true"}}));
   EXPECT_EQ(forced.value().max_drafts, 3);
-  EXPECT_TRUE(choose_speculation(with({{"speculative-adaptive", "true"}})).ok());
+  EXPECT_TRUE(choose_speculation(with({{"speculative-algorithm", "NONE"}})).ok());
   // Windows of matches that nobody looks up.
-  for (const char* name : {kMin, kMax}) {
-    EXPECT_EQ(refusal_of(with({{name, "2"}})).param, name);
-    EXPECT_EQ(refusal_of(with({{name, "2"}, {"draft-forced-tokens", "true"}})).param, name);
+  for (const auto& [name, value] :
+       {std::pair{kMin, "2"}, std::pair{kMax, "2"}, std::pair{kMin, "3"}, std::pair{kMax, "12"}}) {
+    EXPECT_EQ(refusal_of(with({{name, value}})).param, name);
+    EXPECT_EQ(refusal_of(with({{name, value}, {"draft-forced-tokens", "true"}})).param, name);
     for (const char* method : {"NEXTN", "SUFFIX"}) {
-      const Fault fault = refusal_of(with({{"speculative-algorithm", method}, {name, "2"}}));
+      const Fault fault = refusal_of(with({{"speculative-algorithm", method}, {name, value}}));
       EXPECT_EQ(fault.param, name);
       EXPECT_THAT(fault.message, HasSubstr(method));
     }
     EXPECT_EQ(refusal_of(with({{"speculative-algorithm", "NEXTN"},
                                {"speculative-eagle-topk", "4"},
-                               {name, "2"}}))
+                               {name, value}}))
                   .param,
               name);
+    EXPECT_TRUE(choose_speculation(with({{"speculative-algorithm", "NGRAM"}, {kMin, "3"}})).ok());
   }
+}
+
+TEST(SpeculationChoice, NothingDraftsWhereNothingIsGenerated) {
+  for (const auto& [option, value, text] :
+       {std::tuple{"speculative-algorithm", "NGRAM", "--speculative-algorithm NGRAM has"},
+        std::tuple{"speculative-config", R"({"method": "mtp"})", "--speculative-config has"},
+        std::tuple{"draft-forced-tokens", "true", "--draft-forced-tokens has"}}) {
+    const Fault fault = choose_speculation(with({{option, value}, {"task", "embed"}})).fault();
+    EXPECT_EQ(fault.param, option);
+    EXPECT_THAT(fault.message, HasSubstr(text));
+    EXPECT_THAT(fault.message, HasSubstr("no effect with --runner pooling"));
+    EXPECT_TRUE(choose_speculation(with({{option, value}, {"runner", "generate"}})).ok());
+  }
+  EXPECT_TRUE(
+      choose_speculation(with({{"speculative-algorithm", "NONE"}, {"runner", "pooling"}})).ok());
+  EXPECT_THAT(choose_speculation(with({{"speculative-num-steps", "3"}, {"runner", "pooling"}}))
+                  .fault()
+                  .message,
+              HasSubstr("a server with --runner pooling drafts nothing; leave it out"));
 }
 
 TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
@@ -306,10 +341,11 @@ TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
   EXPECT_EQ(chosen.max_drafts, 15);
   options.speculative_draft_model_path = "org/small";
   EXPECT_EQ(choose_speculation(options).fault().param, "speculative-draft-model-path");
-  for (const char* method : {"NONE", "NGRAM", "NEXTN"}) {
-    options = with({{"speculative-algorithm", method}, {"speculative-draft-model-path", "x"}});
-    EXPECT_THAT(choose_speculation(options).fault().message, HasSubstr("loads no draft model"));
-  }
+  for (const char* method : {"NONE", "NGRAM", "NEXTN"})
+    for (const char* path : {"x", ""}) {
+      options = with({{"speculative-algorithm", method}, {"speculative-draft-model-path", path}});
+      EXPECT_THAT(choose_speculation(options).fault().message, HasSubstr("loads no draft model"));
+    }
   for (const char* method : {"EAGLE", "EAGLE3", "DFLASH", "STANDALONE"})
     EXPECT_THAT(choose_speculation(with({{"speculative-algorithm", method}})).fault().message,
                 HasSubstr("needs a draft model"));
