@@ -198,7 +198,8 @@ std::vector<OptionRow> model_option_rows() {
        .type = kInt,
        .group = kModel,
        .allowed = "32, 128",
-       .help = "Weights that share a scale with --quantization int8 and int4.",
+       .help =
+           "Weights that share a scale with --quantization int8 and int4; refused without them.",
        .set = set_quantization_group,
        .get = field<&Options::quantization_group_size>},
       {.name = "kv-cache-dtype",

@@ -455,6 +455,12 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
       refusal_of_name(options.quantization, config.quantization,
                       options.load_format == "gguf" || options.model.ends_with(".gguf"));
   checks.require(misnamed.empty(), "quantization", "{}", misnamed);
+  const bool has_groups = options.quantization == "int8" || options.quantization == "int4";
+  checks.require(has_groups || !was_given(options, "quantization-group-size"),
+                 "quantization-group-size",
+                 "--quantization-group-size is {}, and --quantization {} rounds to no groups of "
+                 "integers; give --quantization int8 or int4, or leave the size out",
+                 options.quantization_group_size, options.quantization);
   check_numerics(checks, plan.numerics(), config, on_cpu);
   plan.speculation = speculation_of(checks, options, config, on_cpu);
   if (!plan.speculation.reads_text()) plan.runner.max_drafts = plan.speculation.max_drafts;

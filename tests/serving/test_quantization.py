@@ -77,6 +77,7 @@ def test_chat(flags, tmp_path):
     (["--quantization", "awq_marlin"], "awq-marlin is for checkpoints that are awq, and this one is not quantised"),
     (["--quantization", "marlin"], "take an export in the format of GPTQ or AWQ"),
     (["--quantization-group-size", "64"], "32, 128"),
+    (["--quantization-group-size", "32"], "give --quantization int8 or int4, or leave the size out"),
     (["--kv-cache-dtype", "fp8_e5m2"], "give fp8_e4m3"),
 ])
 def test_refusals(flags, answer):

@@ -23,7 +23,7 @@ constexpr std::int64_t kStepTokens = 2048;
 // Groups of options that say something to an encoder, and their members that say nothing.
 constexpr std::string_view kGroups[] = {"Model", "Runtime", "Server", "Limits"};
 constexpr std::string_view kUseless[] = {"kv-cache-dtype", "index-cache-dtype", "random-seed",
-                                         "enable-expert-parallel"};
+                                         "enable-expert-parallel", "quantization-group-size"};
 
 DType compute_type(const Options& options, const EncoderConfig& config) {
   if (options.dtype == "float32") return DType::kF32;

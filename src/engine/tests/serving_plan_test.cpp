@@ -89,6 +89,36 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
   }
 }
 
+TEST(ServingPlan, GroupsHaveASizeWhereIntegersAreRounded) {
+  const auto resolved = [](const Options& options, const char* stored) {
+    ModelConfig config = config_of("qwen3-8b");
+    if (*stored != 0) config.quantization = {.method = stored, .bits = 4};
+    return resolve(options, config, cpu());
+  };
+  for (const char* size : {"32", "128"}) {
+    for (const char* how : {"auto", "none", "fp8"}) {
+      const Options options = with({{"quantization", how}, {"quantization-group-size", size}});
+      const Fault fault = resolved(options, "").fault();
+      EXPECT_EQ(fault.param, "quantization-group-size");
+      EXPECT_EQ(fault.message,
+                fmt::format("--quantization-group-size is {}, and --quantization {} rounds to no "
+                            "groups of integers; give --quantization int8 or int4, or leave the "
+                            "size out",
+                            size, how));
+    }
+    for (const char* how : {"auto", "awq_marlin"})
+      EXPECT_EQ(resolved(with({{"quantization", how}, {"quantization-group-size", size}}), "awq")
+                    .fault()
+                    .param,
+                "quantization-group-size");
+    for (const char* how : {"int8", "int4"})
+      for (const char* stored : {"", "awq"})
+        EXPECT_TRUE(
+            resolved(with({{"quantization", how}, {"quantization-group-size", size}}), stored)
+                .ok());
+  }
+}
+
 TEST(ServingPlan, HowLongASequenceMayBe) {
   ModelConfig config;
   config.architecture = "GPT2LMHeadModel";
