@@ -240,6 +240,14 @@ std::string quote_non_finite(std::string_view text) {
   return out;
 }
 
+// ", and its entry 2 is 99": which one of a list is wrong.
+std::string entry_text(const Json& list, const Json& item) {
+  if (!list.is_array()) return "";
+  const auto at = std::distance(
+      list.begin(), std::ranges::find_if(list, [&](const Json& other) { return &other == &item; }));
+  return fmt::format(", and its entry {} is {}", at, dump_json(item).substr(0, 80));
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const Json& object, std::string what, std::string prefix)
@@ -340,7 +348,7 @@ std::vector<double> ConfigReader::numbers(std::string_view key, std::size_t size
   std::vector<double> numbers;
   for (const Json& item : *value) {
     if (!item.is_number() || !(item.get<double>() >= min && item.get<double>() <= max))
-      reject(key, wanted);
+      reject(key, wanted + entry_text(*value, item));
     numbers.push_back(item.get<double>());
   }
   return numbers;
@@ -354,9 +362,9 @@ std::vector<int> ConfigReader::ints(std::string_view key, int min, int max,
       "it must be an integer from {} to {}, or a list of at most {} of them", min, max, max_size);
   std::vector<int> numbers;
   const auto add = [&](const Json& item) {
-    if (!item.is_number_integer()) reject(key, wanted);
+    if (!item.is_number_integer()) reject(key, wanted + entry_text(*value, item));
     const double number = item.get<double>();
-    if (!(number >= min && number <= max)) reject(key, wanted);
+    if (!(number >= min && number <= max)) reject(key, wanted + entry_text(*value, item));
     numbers.push_back(static_cast<int>(number));
   };
   if (!value->is_array()) {

@@ -115,7 +115,7 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {method(R"("quant_method":"fp8","weight_block_size":[128])"),
        {"weight_block_size", "two integers"}},
       {method(R"("quant_method":"fp8","weight_block_size":[0,128])"),
-       {"weight_block_size", "from 1"}},
+       {"weight_block_size", "from 1", "its entry 0 is 0"}},
       {method(R"("quant_method":"fp8","weight_block_size":[128,"x"])"), {"weight_block_size"}},
       {ct(R"("format":"nvfp4-pack-quantized")"),
        {"format is \"nvfp4-pack-quantized\"", "pack-quantized"}},

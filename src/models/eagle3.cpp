@@ -134,6 +134,10 @@ class Eagle3 final : public LayeredDraft {
           Linear::load(root, {{"lm_head", num_tokens_}}, hidden,
                        own_.shares_head ? Shard::kColumn : Shard::kReplicated, false, false);
     } else {
+      // The target's head has all of its tokens.
+      require(!root.has("d2t", false),
+              "the draft's checkpoint has d2t, a head of some of the target's tokens, and no "
+              "lm_head.weight");
       shares("lm_head.weight");
     }
   }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluice_server import ROOT, TINY, Server, sluice, stream_events
+from test_bad_models import tensors_of, write_tensors
 
 MODELS = Path(ROOT) / "tests" / "golden" / "models"
 # Reference drafts that lie beside the repository on machines of developers.
@@ -311,3 +312,19 @@ def test_recorded_chats_accept_as_many_drafts_of_trees():
             emitted += meta["completion_tokens"] - 1
     assert emitted == wanted["emitted"]
     assert emitted / steps == pytest.approx(wanted["mean_accept_length"], rel=0.02)
+
+
+def test_a_head_of_some_tokens_without_its_matrix(tmp_path):
+    source = RECORDED.parent / "sluice-tiny-eagle3"
+    if not source.exists():
+        pytest.skip(f"{source} is not there")
+    head = tmp_path / "head"
+    head.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (head / name).write_bytes((source / name).read_bytes())
+    tensors, data = tensors_of(head)
+    tensors["unrelated"] = tensors.pop("lm_head.weight")
+    write_tensors(head, tensors, data)
+    done = sluice("serve", "--model", TINY, "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", head)
+    assert done.returncode == 2
+    assert "d2t, a head of some of the target's tokens, and no lm_head.weight" in done.stderr
