@@ -29,7 +29,7 @@ void read_group_size(const ConfigReader& config, std::string_view key,
 
 void read_fp8(const ConfigReader& config, QuantizationConfig& quantization) {
   require_one_of(config, "activation_scheme", {"dynamic", "static"});
-  require_one_of(config, "fmt", {"e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"});
+  require_one_of(config, "fmt", {"e4m3", "e4m3fn", "float8_e4m3fn", "e5m2", "float8_e5m2"});
   const std::string number = config.find_string("fmt").value_or("");
   if (!number.empty())
     quantization.number = number.find("e5m2") == std::string::npos ? "e4m3" : "e5m2";

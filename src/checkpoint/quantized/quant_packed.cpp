@@ -229,10 +229,12 @@ void bind_gptq(const QuantizationConfig& config, QuantMatrix& matrix) {
   if (rows < 1 || matrix.values->shape[1] != rows)
     reject_part(matrix, *matrix.values,
                 fmt::format("{} outputs were expected, as {} has", rows, matrix.scale->name));
-  // The width of a value follows from the words that the zeros take.
+  // The width of a value follows from the words that the zeros take. Few rows take as many with
+  // several widths.
   for (const int bits : {2, 3, 4, 8})
-    if (rows % 32 == 0 ? matrix.zeros->shape[1] == rows / 32 * bits
-                       : matrix.zeros->shape[1] == words_of(0, rows, bits).count)
+    if ((rows % 32 == 0 ? matrix.zeros->shape[1] == rows / 32 * bits
+                        : matrix.zeros->shape[1] == words_of(0, rows, bits).count) &&
+        (matrix.bits == 0 || matrix.bits != config.bits))
       matrix.bits = bits;
   if (matrix.bits == 0)
     reject_part(matrix, *matrix.zeros,

@@ -139,6 +139,17 @@ TEST(QuantRefusals, ZerosThatAreNotThere) {
               HasSubstr("symmetric: false, and its zeros are missing"));
 }
 
+TEST(QuantRefusals, WidthsThatZerosDoNotTellApart) {
+  QuantFolder folder;
+  folder.writer.add("x.qweight", "I32", {1, 8}, std::vector<std::int32_t>(8))
+      .add("x.scales", "F16", {1, 8}, std::vector<F16>(8))
+      .add("x.qzeros", "I32", {1, 1}, std::vector<std::int32_t>(1));
+  for (const auto& [bits, columns] : {std::pair{2, 16}, {4, 8}}) {
+    const WeightSource source = folder.open({.method = "gptq", .bits = bits});
+    EXPECT_EQ(source.find("x.weight")->shape, (std::vector<std::int64_t>{8, columns})) << bits;
+  }
+}
+
 TEST(QuantRefusals, AGroupThatIsNotThere) {
   QuantFolder folder;
   folder.writer.add("x.qweight", "I32", {1, 8}, std::vector<std::int32_t>(8))
