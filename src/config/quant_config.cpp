@@ -71,6 +71,8 @@ void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
   if (std::ranges::find(kWidths, quantization.bits) == std::end(kWidths))
     config.reject("bits", "values of 2, 3, 4 or 8 bits can be read");
   const Json* dynamic = config.find("dynamic");
+  if (dynamic != nullptr && !dynamic->is_object())
+    config.reject("dynamic", "it must be an object of patterns, or null");
   quantization.varies = dynamic != nullptr && !dynamic->empty();
   if (quantization.varies) return;
   read_group_size(config, "group_size", quantization);

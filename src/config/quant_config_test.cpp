@@ -106,6 +106,8 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {method(R"("quant_method":"awq","group_size":"x")"), {"group_size is \"x\"", "integer"}},
       {method(R"("quant_method":"awq","q_group_size":0)"), {"q_group_size is 0", "-1"}},
       {method(R"("quant_method":"gptq","bits":5)"), {"bits is 5", "2, 3, 4 or 8"}},
+      {method(R"("quant_method":"gptq","dynamic":7)"), {"dynamic is 7", "an object"}},
+      {group(R"({"num_bits":4,"actorder":7})"), {"weights.actorder is 7", "string"}},
       {method(R"("quant_method":"fp8","fmt":"e3m4")"), {"fmt is \"e3m4\"", "e4m3", "e5m2"}},
       {method(R"("quant_method":"fp8","activation_scheme":"x")"),
        {"activation_scheme is \"x\"", "dynamic, static"}},
