@@ -128,9 +128,9 @@ def test_damage_is_refused_by_name(form, change, says, tmp_path):
         for text in says:
             assert text in message, (flags, message)
         assert memory < 300 * MIB
-    for verb in ("plan", "show"):
+    for verb in (["plan"], ["plan", "--gpus", "1xH200"], ["show"]):
         if "a positive number" not in says[-1] and says[-1] != "NaN":  # they read no scales of experts
-            done = sluice(verb, folder)
+            done = sluice(*verb, folder)
             assert done.returncode == 2 and says[0] in done.stdout + done.stderr, (verb, done)
 
 
@@ -162,8 +162,8 @@ def test_configurations_that_are_refused(form, change, says, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     status, message, _, _ = start(folder)
     assert status == 2 and says in message, message
-    for verb in ("plan", "show"):
-        done = sluice(verb, folder)
+    for verb in (["plan"], ["plan", "--gpus", "1xH200"], ["show"]):
+        done = sluice(*verb, folder)
         assert done.returncode == 2 and says in done.stdout + done.stderr, (verb, done)
 
 

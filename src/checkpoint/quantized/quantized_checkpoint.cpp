@@ -94,10 +94,10 @@ void QuantizedCheckpoint::require_scales(const QuantizationConfig& config) const
   for (const std::string& name : file_names_) {
     if (consumed(name) || made_of_.contains(name)) continue;
     const TensorInfo* info = checkpoint_.find(name);
-    const bool is_scaled = config.format == "int-quantized" ? info->dtype == DType::kI8
-                           : config.is_fp8()
-                               ? info->dtype == DType::kF8E4M3 || info->dtype == DType::kF8E5M2
-                               : false;
+    const bool is_float = info->dtype == DType::kF8E4M3 || info->dtype == DType::kF8E5M2,
+               is_integer = info->dtype == DType::kI8;
+    const bool is_scaled =
+        (config.is_fp8() && is_float) || (config.format == "int-quantized" && is_integer);
     if (!is_scaled || info->shape.size() < 2) continue;
     std::vector<std::string> wanted;
     for (const QuantFormat& format : quant_formats())

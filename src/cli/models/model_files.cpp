@@ -90,7 +90,7 @@ std::vector<MatrixForm> forms_on_cpu(const Options& options, const ModelConfig& 
 }
 
 void require_weights(const ServingPlan& plan, const ModelConfig& config, const std::string& model) {
-  planned_on_cpu(plan_on_cpu({}, config), plan.loading, config, model);
+  if (!plan.loading.dummy) planned_on_cpu(plan_on_cpu({}, config), plan.loading, config, model);
 }
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {

@@ -32,7 +32,7 @@ std::vector<MatrixForm> forms_on_cpu(const Options& options, const ModelConfig& 
                                      const std::string& model);
 
 // Error{kBadInput}: a start would refuse the weights on any device, because tensors are missing or
-// do not fit the configuration.
+// do not fit the configuration. With dummy weights there is nothing to refuse.
 void require_weights(const ServingPlan& plan, const ModelConfig& config, const std::string& model);
 
 // How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly

@@ -88,8 +88,7 @@ Plan make_plan(const Arguments& arguments) {
   p.stored = stored_types(model.directory, p.is_at_hub);
   p.machine = read_machine(serving_device(p.options));
   p.serving = resolve_or_throw(p.options, p.config, p.machine);
-  if (!p.stored.empty() && !p.serving.loading.dummy)
-    require_weights(p.serving, p.config, model.directory);
+  if (!p.stored.empty()) require_weights(p.serving, p.config, model.directory);
   require(p.serving.num_ranks == 1,
           "`sluice plan` counts the memory of one rank, not of {}; leave --tp-size, "
           "--ep-size and --pp-size out, or plan for several GPUs with --gpus",

@@ -59,7 +59,10 @@ GpuPlan make_plan(const Arguments& arguments) {
   GpuPlan plan;
   plan.model = options.model;
   const bool is_at_hub = !model.repo_id.empty();
-  plan.has_weights = is_at_hub || !stored_types(model.directory, is_at_hub).empty();
+  const bool are_here = !stored_types(model.directory, is_at_hub).empty();
+  if (are_here)
+    require_weights(resolve_or_throw(options, config, imagined_gpu()), config, model.directory);
+  plan.has_weights = is_at_hub || are_here;
   plan.question = mix_question(options, config, model.directory, gpus, static_cast<double>(context),
                                concurrency);
   plan.answers = answer_mixes(plan.question);
