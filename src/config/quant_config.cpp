@@ -114,8 +114,9 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
   if (!symmetric && !packed)
     weights.reject("symmetric",
                    "weights of this format are read without zeros; take a symmetric checkpoint");
+  const bool has_order = read_order(weights);
   // All groups or none: which matrices a group has is not read.
-  quantization.has_order = quantization.has_order && read_order(weights);
+  quantization.has_order = quantization.has_order && has_order;
   quantization.has_zeros = quantization.has_zeros && !symmetric;
   if (strategy != "block") return;
   const std::vector<int> block = weights.ints("block_structure", 1, 65536, 2);

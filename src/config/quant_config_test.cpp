@@ -108,6 +108,8 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {method(R"("quant_method":"gptq","bits":5)"), {"bits is 5", "2, 3, 4 or 8"}},
       {method(R"("quant_method":"gptq","dynamic":7)"), {"dynamic is 7", "an object"}},
       {group(R"({"num_bits":4,"actorder":7})"), {"weights.actorder is 7", "string"}},
+      {group(R"({"num_bits":4}},"h":{"weights":{"num_bits":4,"actorder":"x"})"),
+       {"h.weights.actorder is \"x\"", "group"}},
       {method(R"("quant_method":"fp8","fmt":"e3m4")"), {"fmt is \"e3m4\"", "e4m3", "e5m2"}},
       {method(R"("quant_method":"fp8","activation_scheme":"x")"),
        {"activation_scheme is \"x\"", "dynamic, static"}},
