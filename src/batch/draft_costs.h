@@ -30,6 +30,20 @@ struct CostLine {
   void add(double more) {
     for (Point& point : points) point.seconds += more * point.rows;
   }
+  // Where another point tells most: in the middle of the two neighbours that differ most. 0: none
+  // that are `apart` rows from each other differ by this share.
+  int widest_step(double share, int apart) const {
+    int rows = 0;
+    double widest = 0;
+    for (std::size_t i = 1; i < points.size(); ++i) {
+      const Point &a = points[i - 1], &b = points[i];
+      const double step = b.seconds - a.seconds;
+      if (b.rows - a.rows < apart || step <= std::max(widest, share * a.seconds)) continue;
+      widest = step;
+      rows = a.rows + (b.rows - a.rows) / 2;
+    }
+    return rows;
+  }
   // The least that a row costs anywhere between two numbers of rows.
   double least_slope(double low, double high) const {
     double least = points.size() < 2 ? 0 : std::numeric_limits<double>::infinity();

@@ -21,6 +21,10 @@ constexpr int kMaxRows = 512, kMaxRowsOnCpu = 32, kMaxSequencesOnCpu = 8;
 constexpr int kFirstRowsOnCpu = 8;
 constexpr int kMaxRounds = 32;
 constexpr double kBudget_s = 0.8;  // behind it, only what must be known is measured
+// A GPU's steps cost as much as the tiles and the graph that hold their rows: a staircase, of which
+// the highest steps are looked at more closely. Graphs of many rows are kGraphRows apart.
+constexpr double kFlat = 0.05;
+constexpr int kGraphRows = 8, kMaxCloserLooks = 6;
 // While other programs disturb the runs, it takes longer.
 constexpr double kLongestBudget_s = 1.6, kSteady = 1.15;
 
@@ -248,6 +252,15 @@ CostLine line_of(const Meter& meter, const Line& steps) {
   return line;
 }
 
+template <class Add>
+void look_closer(const Meter& meter, const Line& steps, const Add& add) {
+  for (int looks = 0; looks < kMaxCloserLooks && meter.has_time(); ++looks) {
+    const int rows = line_of(meter, steps).widest_step(kFlat, 2 * kGraphRows);
+    if (rows == 0) return;
+    add(rows);
+  }
+}
+
 // More rows cost no less, and what disturbs a run only makes it longer: so no point lies above
 // those behind it.
 void make_ascending(CostLine& line) {
@@ -317,6 +330,10 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
     if (meter.has_time() && !checks.contains(n) && n < rows) add_check(n);
   }
   if (meter.has_time() && !checks.contains(rows)) add_check(rows);
+  if (!on_cpu) {
+    look_closer(meter, checks, add_check);
+    look_closer(meter, plain, add_plain);
+  }
   meter.measure_again();
 
   costs.checks = line_of(meter, checks);

@@ -309,6 +309,37 @@ TEST(DraftController, MakesUpForSlotsWhereThatIsCheap) {
   EXPECT_TRUE(dear.can_make_up(1)) << "the last probe was right";
 }
 
+// Steps up to 128 rows take 8 ms, larger ones 12: between the two what is not measured is a guess.
+TEST(DraftCosts, TheWidestStepIsLookedAtMoreClosely) {
+  const auto seconds = [](int rows) { return rows <= 128 ? 0.008 : 0.012; };
+  CostLine line{{{1, 0.004}, {2, 0.004}, {64, 0.0079}, {128, 0.008}, {256, 0.012}}};
+  std::vector<int> looks;
+  while (const int rows = line.widest_step(0.05, 16)) {
+    looks.push_back(rows);
+    const auto behind = std::ranges::lower_bound(line.points, rows, {}, &CostLine::Point::rows);
+    line.points.insert(behind, {rows, rows < 64 ? 0.004 : seconds(rows)});
+    ASSERT_LT(looks.size(), 20U);
+  }
+  EXPECT_EQ(looks, (std::vector{192, 160, 144, 136, 33, 48, 56}));
+  EXPECT_NEAR(line.at(128), 0.008, 1e-9);
+  EXPECT_NEAR(line.at(192), 0.012, 1e-9);
+  EXPECT_EQ(CostLine{}.widest_step(0.05, 16), 0);
+  EXPECT_EQ((CostLine{{{8, 1.0}, {64, 1.04}}}.widest_step(0.05, 16)), 0) << "as good as flat";
+  EXPECT_EQ((CostLine{{{8, 1.0}, {16, 2.0}}}.widest_step(0.05, 16)), 0) << "one graph";
+}
+
+// Two drafts of 64 sequences cost nearly as much as three, and one as little as none.
+TEST(DraftController, StepsOfTilesAreNotALine) {
+  const CostLine line{
+      {{1, 3.9e-3}, {64, 5.7e-3}, {128, 7.6e-3}, {136, 10.9e-3}, {192, 11.2e-3}, {256, 11.9e-3}}};
+  Offers offers(64, {0.767, 3});
+  const int most =
+      DraftController({.plain = line, .checks = line, .first_pass = {}, .next_pass = {}})
+          .choose(offers, {.max_drafts = 3});
+  EXPECT_NE(most, 2);
+  for (const auto& offer : offers) EXPECT_EQ(offer.drafts, most);
+}
+
 TEST(DraftCosts, LieOnLinesBetweenWhatWasMeasured) {
   const CostLine line{{{1, 1}, {5, 3}, {9, 3}}};
   EXPECT_DOUBLE_EQ(line.at(3), 2);

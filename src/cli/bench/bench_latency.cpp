@@ -71,10 +71,9 @@ struct CaseResult {
   double decode_rate() const {
     return times.decode_s > 0 ? shape.batch * times.tokens_per_step / times.decode_s : 0;
   }
-  // Of all tokens but the first ones, where steps bring different numbers of them.
+  // While all sequences decode, where steps take different times.
   double mean_decode_rate() const {
-    const double decode_s = times.total_s - times.prefill_s;
-    return decode_s > 0 ? shape.batch * static_cast<double>(shape.output - 1) / decode_s : 0;
+    return times.mean_decode_s > 0 ? shape.batch * times.tokens_per_step / times.mean_decode_s : 0;
   }
   double share_of_peak() const {
     return peak > 0 ? work.prefill_operations / times.prefill_s / peak : 0;

@@ -17,6 +17,7 @@ Request random_request(const Engine& engine, int length, int output, std::uint64
   request.max_new_tokens = output;
   request.ignore_eos = true;
   request.cache_namespace = seed;
+  request.params.seed = seed;  // pretended drafts are drawn from it
   return request;
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "cli/bench/synthetic.h"
@@ -92,7 +93,9 @@ void fill_decode(const std::vector<Gap>& gaps, const std::vector<StepGate::Stop>
     times.segments.push_back({median(steps), stops[i - 1].read, stops[i].read});
     all.insert(all.end(), steps.begin(), steps.end());
   }
-  if (!all.empty()) times.decode_s = median(all);
+  if (all.empty()) return;
+  times.mean_decode_s = std::accumulate(all.begin(), all.end(), 0.0) / std::ssize(all);
+  times.decode_s = median(all);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ struct BatchTimes {
   double prefill_s = 0;  // from the first submit until every request has its first token
   // median time between two steps that bring tokens to a request after that; 0: there were none
   double decode_s = 0;
+  double mean_decode_s = 0;    // the mean of the same times
   double tokens_per_step = 1;  // of a request, in these steps; more than 1 with speculation
   double total_s = 0;
   std::vector<DecodeSegment> segments;  // none without a Roofline
