@@ -140,8 +140,8 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def retracted():
-    """Retractions beside drafts, by row."""
-    return collections.Counter()
+    """Retractions beside drafts, by row: those of each method."""
+    return collections.defaultdict(list)
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +167,11 @@ def test_pairs_have_the_answers_of_plain_decoding(row, method, plain, copy, retr
     assert not wrong, f"{len(wrong)} pairs, as {wrong[0]}"
     assert all(got == (200, b"data: ") for number, got in found.items() if "leaves" in PAIRS[number])
     assert method == "layer as pays" or state["spec_draft_token_num"] > 10
-    retracted[row] += state["retracted"]
+    retracted[row].append(state["retracted"])
 
 
 def test_little_memory_retracts_sequences_that_draft(retracted):
+    """Where several processes share the tests, one may see few methods of a row, and no retraction."""
     assert retracted
-    assert all(retracted[row] for row in retracted if "--schedule-conservativeness" in ROWS[row])
+    little = {row: counts for row, counts in retracted.items() if "--schedule-conservativeness" in ROWS[row]}
+    assert all(sum(counts) for counts in little.values() if len(counts) > len(METHODS) // 2)
