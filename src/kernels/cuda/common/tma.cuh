@@ -46,6 +46,16 @@ __device__ inline void tma_load(const CUtensorMap& map, int column, int row, std
       "l"(&map), "r"(barrier), "r"(column), "r"(row) : "memory");
 }
 
+// Loads the box of runs of bytes (map_of_runs()) that begins at a run of a row of an item to `to`,
+// on 128 bytes. Runs outside become zeros, which count as bytes that arrive.
+__device__ inline void tma_load_runs(const CUtensorMap& map, int run, int row, int item,
+                                     std::uint32_t to, std::uint32_t barrier) {
+  SLUICE_HOPPER(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(0), "r"(run), "r"(row), "r"(item) : "memory");
+}
+
 // L2 policy for data that is used once: evicted first.
 __device__ inline std::uint64_t l2_evict_first() {
   std::uint64_t policy = 0;

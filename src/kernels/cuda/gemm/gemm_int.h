@@ -17,6 +17,7 @@ struct IntWeights {
   IntKind kind = IntKind::kInt4;
   int units = 0;       // of a tile of 16 rows
   int unit_bytes = 0;  // a multiple of 16
+  int runs = 1;        // of a unit: pieces of at most 2048 bytes, for map_of_runs()
   int groups = 1;      // of a unit
   bool has_zeros = false;
   bool in_bf16 = false;  // scales

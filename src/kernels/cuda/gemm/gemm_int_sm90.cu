@@ -14,45 +14,43 @@ namespace {
 constexpr int kBandTiles = 8;  // tiles of x whose rows stay in L2 while they run together
 
 struct IntTileArgs {
-  CUtensorMap x;
+  CUtensorMap x, units;
   GemmArgs a;
   IntWeights w;
   Bf16* half_out = nullptr;  // instead of `out`
   int row_tiles = 0;         // of x
   int column_tiles = 0;      // of the weights' rows
   int splits = 1, stages = 1;
-  float* partial = nullptr;          // [tile][split][sum of a thread][consumer thread]
+  float* partial = nullptr;          // [tile][split][sum of a thread][finishing thread]
   std::uint32_t* arrived = nullptr;  // [tile], 0 between launches
 };
 
 // 1.
-template <int kRows>
+template <int kRows, class Shape>
 class DenseWork {
  public:
   static constexpr bool kLoadsEarly = true;
   struct Item : IntItem {
-    int tile = 0, split = 0, column = 0;  // column: the first row of the weights
+    int index = 0, split = 0;  // of the tile of the output
   };
 
   __device__ DenseWork(const IntTileArgs& args, int& is_last) : args_(args), is_last_(is_last) {}
   __device__ const CUtensorMap& x_map() const { return args_.x; }
+  __device__ const CUtensorMap& w_map() const { return args_.units; }
   __device__ const IntWeights& weights() const { return args_.w; }
   __device__ int count() const { return args_.row_tiles * args_.column_tiles * args_.splits; }
 
   __device__ Item item(int index) const {
     Item item;
-    item.tile = index / args_.splits, item.split = index % args_.splits;
-    const int first = item.tile / (kBandTiles * args_.column_tiles) * kBandTiles,
+    item.index = index / args_.splits, item.split = index % args_.splits;
+    const int first = item.index / (kBandTiles * args_.column_tiles) * kBandTiles,
               band = min(args_.row_tiles - first, kBandTiles),
-              within = item.tile - first * args_.column_tiles;
+              within = item.index - first * args_.column_tiles,
+              steps = (args_.w.units + Shape::kDeep - 1) / Shape::kDeep;
     item.row = (first + within % band) * kRows;
-    item.column = within / band * kIntTileRows;
-    const int unit_tile = item.column / kUnitRows;
-    item.w = args_.w.of + static_cast<std::int64_t>(unit_tile) * args_.w.units * args_.w.unit_bytes;
-    item.tiles =
-        min(kTileUnits, (static_cast<int>(args_.a.n) + kUnitRows - 1) / kUnitRows - unit_tile);
-    item.begin = args_.w.units * item.split / args_.splits;
-    item.end = args_.w.units * (item.split + 1) / args_.splits;
+    item.tile = within / band * Shape::kTiles;
+    item.begin = steps * item.split / args_.splits * Shape::kDeep;
+    item.end = min(steps * (item.split + 1) / args_.splits * Shape::kDeep, args_.w.units);
     return item;
   }
 
@@ -66,30 +64,28 @@ class DenseWork {
   // 2. False: another CTA adds the sums.
   template <int kCount>
   __device__ bool share_sums(const Item& item, float (&sums)[kCount]) const {
-    float* const own =
-        args_.partial +
-        static_cast<std::int64_t>(item.tile) * args_.splits * (kCount * kIntConsumers) +
-        threadIdx.x;
+    constexpr int kThreads = Shape::kFinishing;
+    float* const own = args_.partial +
+                       static_cast<std::int64_t>(item.index) * args_.splits * (kCount * kThreads) +
+                       threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      __stcg(own + (item.split * kCount + i) * kIntConsumers, sums[i]);
+    for (int i = 0; i < kCount; ++i) __stcg(own + (item.split * kCount + i) * kThreads, sums[i]);
     __threadfence();
-    sync_int_consumers();
+    sync_int_consumers<kThreads, 2>();
     if (threadIdx.x == 0) {
-      is_last_ = static_cast<int>(atomicAdd(args_.arrived + item.tile, 1u)) == args_.splits - 1;
-      if (is_last_) args_.arrived[item.tile] = 0;
+      is_last_ = static_cast<int>(atomicAdd(args_.arrived + item.index, 1u)) == args_.splits - 1;
+      if (is_last_) args_.arrived[item.index] = 0;
     }
-    sync_int_consumers();
+    sync_int_consumers<kThreads, 2>();
     const bool adds = is_last_ != 0;
-    sync_int_consumers();  // before the next tile writes is_last_
+    sync_int_consumers<kThreads, 2>();  // before the next tile writes is_last_
     if (!adds) return false;
     __threadfence();
 #pragma unroll
     for (float& sum : sums) sum = 0;
     for (int split = 0; split < args_.splits; ++split)
 #pragma unroll
-      for (int i = 0; i < kCount; ++i)
-        sums[i] += __ldcg(own + (split * kCount + i) * kIntConsumers);
+      for (int i = 0; i < kCount; ++i) sums[i] += __ldcg(own + (split * kCount + i) * kThreads);
     return true;
   }
 
@@ -99,7 +95,7 @@ class DenseWork {
     const GemmArgs& a = args_.a;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int n = item.column + warp * kUnitRows + r * 8 + lane / 4;
+      const int n = (item.tile + warp) * kUnitRows + r * 8 + lane / 4;
       if (n >= a.n) continue;
       const float bias = bias_at(a, n);
 #pragma unroll
@@ -122,12 +118,12 @@ class DenseWork {
   int& is_last_;
 };
 
-template <IntKind kKind, int kRows, bool kFine>
-__global__ void __launch_bounds__(kIntTileThreads, kRows <= 32 ? 2 : 1)
+template <IntKind kKind, int kRows, bool kFine, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, kIntCtas<Shape, kRows>)
     int_tiles_kernel(const __grid_constant__ IntTileArgs args) {
   __shared__ int is_last;
   start_next_kernel();
-  run_int_tiles<kKind, kRows, kFine>(DenseWork<kRows>(args, is_last), args.stages);
+  run_int_tiles<kKind, kRows, kFine, Shape>(DenseWork<kRows, Shape>(args, is_last), args.stages);
 }
 
 constexpr int kOrderThreads = 256;
@@ -167,32 +163,38 @@ void gemm_int_tiles(Context& ctx, const GemmArgs& a, const IntWeights& w) {
                                            .scratch_bytes = ctx.cuda->scratch_bytes() / 2,
                                            .deterministic = ctx.deterministic});
   const bool is_half = a.out_type == DType::kBF16;
+  const std::int64_t tiles = blocks_for(a.n, kUnitRows), tile_rows = 64 * plan.wide;
   const IntTileArgs args{.x = map_of_boxes(a.x, a.m, a.k, a.x_stride, plan.rows),
+                         .units = map_of_units(w, tiles, 1, 0, plan.wide, plan.deep),
                          .a = a,
                          .w = w,
                          .half_out = is_half ? reinterpret_cast<Bf16*>(a.out) : nullptr,
                          .row_tiles = static_cast<int>(blocks_for(a.m, plan.rows)),
-                         .column_tiles = static_cast<int>(blocks_for(a.n, kIntTileRows)),
+                         .column_tiles = static_cast<int>(blocks_for(a.n, tile_rows)),
                          .splits = plan.splits,
                          .stages = plan.stages,
                          .partial = static_cast<float*>(ctx.cuda->scratch()),
                          .arrived = ctx.cuda->counters()};
   with_int_kind(w, [&]<IntKind kKind, bool kFine>() {
     if constexpr (kKind != IntKind::kFp8) {
-      const auto run = [&](auto kernel) {
-        launch_dependent(ctx, "GEMM of weights in fragments", kernel,
-                         dim3(static_cast<unsigned>(plan.blocks)), kIntTileThreads,
-                         plan.shared_bytes, args);
+      const auto run = [&]<int kRows, class Shape>() {
+        launch_dependent(
+            ctx, "GEMM of weights in fragments", int_tiles_kernel<kKind, kRows, kFine, Shape>,
+            dim3(static_cast<unsigned>(plan.blocks)), Shape::kThreads, plan.shared_bytes, args);
       };
+      if (plan.deep == 4)
+        return plan.rows == 16 ? run.template operator()<16, IntShape<1, 4>>()
+                               : run.template operator()<32, IntShape<1, 4>>();
+      if (plan.deep == 2) return run.template operator()<64, IntShape<2, 2>>();
       switch (plan.rows) {
         case 16:
-          return run(int_tiles_kernel<kKind, 16, kFine>);
+          return run.template operator()<16, IntShape<2, 1>>();
         case 32:
-          return run(int_tiles_kernel<kKind, 32, kFine>);
+          return run.template operator()<32, IntShape<2, 1>>();
         case 64:
-          return run(int_tiles_kernel<kKind, 64, kFine>);
+          return run.template operator()<64, IntShape<2, 1>>();
         default:
-          return run(int_tiles_kernel<kKind, 128, kFine>);
+          return run.template operator()<128, IntShape<2, 1>>();
       }
     }
   });

@@ -78,29 +78,69 @@ IntSkinnyPlan plan_int_skinny(const IntSkinnyInputs& inputs) {
   return plan;
 }
 
+namespace {
+
+// Consumer warpgroups of a CTA, and the stages that they leave room for.
+struct TileForm {
+  std::int64_t wide, deep;
+
+  std::int64_t tile_rows() const { return 64 * wide; }
+  int ctas_per_sm(int rows) const { return int_ctas_per_sm(rows, static_cast<int>(wide * deep)); }
+  std::int64_t stage_bytes(int rows, std::int64_t unit_bytes) const {
+    return deep * (rows * kColumnsOfUnit * 2 + tile_rows() / kPipelineRows * unit_bytes);
+  }
+  // Beside stages: the sums of all but the first warpgroup of the same rows, and the alignment of
+  // swizzled tiles.
+  std::int64_t other_bytes(int rows) const { return (deep - 1) * tile_rows() * rows * 4 + 1024; }
+  std::int64_t stages(int rows, std::int64_t unit_bytes) const {
+    return (kTileSharedBytes / ctas_per_sm(rows) - other_bytes(rows)) /
+           stage_bytes(rows, unit_bytes);
+  }
+};
+
+constexpr TileForm kPair{2, 1};
+constexpr int kFewestStages = 3;  // of four warpgroups
+
+// Few rows leave most of the time to the conversion of weights, so four warpgroups share it. Those
+// of the same rows save sums of CTAs. More rows need the registers of two. With `deep` the order of
+// summation depends on the number of rows.
+TileForm tile_form(int rows, const IntTileInputs& inputs) {
+  if (inputs.deterministic || rows > 64) return kPair;
+  const TileForm four = rows <= 32 ? TileForm{1, 4} : TileForm{2, 2};
+  return four.stages(rows, inputs.unit_bytes) >= kFewestStages ? four : kPair;
+}
+
+}  // namespace
+
 IntTilePlan plan_int_tiles(const IntTileInputs& inputs) {
   IntTilePlan plan;
-  plan.rows = inputs.m <= 16 ? 16 : inputs.m <= 32 ? 32 : inputs.m <= 64 ? 64 : 128;
-  const int ctas_per_sm = plan.rows <= 32 ? 2 : 1;
-  const std::int64_t stage =
-      plan.rows * kColumnsOfUnit * 2 + kIntTileRows / kPipelineRows * inputs.unit_bytes;
-  plan.stages = static_cast<int>(std::clamp<std::int64_t>(
-      (kTileSharedBytes / ctas_per_sm - 1024) / stage, 2, kMaxIntTileStages));
-  plan.shared_bytes = plan.stages * stage + 1024;  // for swizzled tiles
-  const std::int64_t slots = std::int64_t{std::max(inputs.num_sms, 1)} * ctas_per_sm,
-                     tiles = (inputs.m + plan.rows - 1) / plan.rows *
-                             ((inputs.n + kIntTileRows - 1) / kIntTileRows),
-                     units = (inputs.k + kColumnsOfUnit - 1) / kColumnsOfUnit;
-  // Time of the busiest CTA in units of columns. A tile costs about four of them at its ends, and
-  // the sums of several CTAs about four more.
+  const std::int64_t m = inputs.m;
+  plan.rows = m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128;
+  const TileForm form = tile_form(plan.rows, inputs);
+  plan.wide = static_cast<int>(form.wide), plan.deep = static_cast<int>(form.deep);
+  plan.stages = static_cast<int>(
+      std::clamp<std::int64_t>(form.stages(plan.rows, inputs.unit_bytes), 2, kMaxIntTileStages));
+  plan.shared_bytes =
+      plan.stages * form.stage_bytes(plan.rows, inputs.unit_bytes) + form.other_bytes(plan.rows);
+  const std::int64_t slots =
+                         std::int64_t{std::max(inputs.num_sms, 1)} * form.ctas_per_sm(plan.rows),
+                     tiles = (m + plan.rows - 1) / plan.rows *
+                             ((inputs.n + form.tile_rows() - 1) / form.tile_rows()),
+                     columns = kColumnsOfUnit * form.deep,
+                     steps = (inputs.k + columns - 1) / columns;
+  // Time of the busiest CTA in units of columns. A tile costs about four of them at its ends. The
+  // sums of two CTAs cost three steps, and those of further ones more where there are many rows.
   double best = 0;
   for (int splits = 1; splits <= kMaxSplits; ++splits) {
-    if (splits > 1 && (inputs.deterministic || units / splits < 4 ||
-                       splits * tiles * kIntTileRows * plan.rows * 4 > inputs.scratch_bytes))
+    if (splits > 1 && (inputs.deterministic || steps * form.deep / splits < 4 || splits > steps ||
+                       splits * tiles * form.tile_rows() * plan.rows * 4 > inputs.scratch_bytes))
       break;
-    const std::int64_t turns = (tiles * splits + slots - 1) / slots;
-    const double cost = static_cast<double>(turns) *
-                        (static_cast<double>((units + splits - 1) / splits) + (splits > 1 ? 8 : 4));
+    const auto turns = static_cast<double>((tiles * splits + slots - 1) / slots),
+               units = static_cast<double>((steps + splits - 1) / splits * form.deep),
+               sums = splits == 1
+                          ? 0
+                          : 3.0 * static_cast<double>(form.deep) + (splits - 2) * plan.rows / 32.0,
+               cost = turns * (units + 4 + sums);
     if (splits > 1 && cost >= best) continue;
     best = cost;
     plan.splits = splits;

@@ -45,10 +45,12 @@ inline constexpr int kFewIntStages = kBits == 4 && kParts == 1   ? 4
                                      : kBits == 8 && kParts == 1 ? 3
                                                                  : 2;
 
-// A CTA of gemm_int_sm90.cu takes 128 rows of weights and `rows` rows of x, and a part of the
-// columns: the sums of `splits` CTAs are added in ascending order.
+// A CTA of gemm_int_sm90.cu takes 64 `wide` rows of weights and `rows` rows of x, and a part of the
+// columns: the sums of `splits` CTAs are added in ascending order. `deep` warpgroups of the same
+// rows take units of columns in turn.
 struct IntTilePlan {
   int rows = 16;  // 16, 32, 64 or 128
+  int wide = 2, deep = 1;
   int splits = 1;
   int stages = 1;
   int blocks = 1;  // persistent CTAs
@@ -63,7 +65,11 @@ struct IntTileInputs {
 };
 IntTilePlan plan_int_tiles(const IntTileInputs& inputs);
 
-inline constexpr int kIntTileRows = 128;  // of weights
+// Two CTAs of few rows and two consumer warpgroups fit on an SM.
+constexpr int int_ctas_per_sm(int rows, int warpgroups) {
+  return rows <= 32 && warpgroups == 2 ? 2 : 1;
+}
+inline constexpr int kIntTileRows = 128;  // of weights, of two warpgroups
 inline constexpr int kMaxIntTileStages = 16;
 
 }  // namespace sluice::cuda

@@ -121,6 +121,7 @@ IntWeights weights_of(const Weight& w) {
                                                     : IntKind::kInt8,
           .units = static_cast<int>(ops::fragment_units(w.columns)),
           .unit_bytes = static_cast<int>(unit.bytes()),
+          .runs = unit.bytes() > 2048 ? 2 : 1,
           .groups = unit.groups,
           .has_zeros = unit.has_zeros,
           .in_bf16 = w.scale == DType::kBF16};

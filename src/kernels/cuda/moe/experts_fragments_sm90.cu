@@ -13,9 +13,9 @@ namespace sluice::cuda {
 namespace {
 
 struct GroupedArgs {
-  CUtensorMap x;  // rows of sorted pairs
-  IntWeights w;   // of the first expert
-  std::int64_t expert_bytes = 0;
+  CUtensorMap x;                                          // rows of sorted pairs
+  CUtensorMap units;                                      // of all experts
+  IntWeights w;                                           // of the first expert
   const std::int32_t *begin = nullptr, *order = nullptr;  // [experts + 1], [pairs]
   Bf16* hidden = nullptr;                                 // gate/up: [sorted pairs][width]
   float* down = nullptr;                                  // down: [pairs][n]
@@ -24,6 +24,10 @@ struct GroupedArgs {
   int n = 0;  // rows of an expert's weights
   ExpertRules rules;
 };
+
+// Experts have few columns, so most of a CTA's time are the ends of tiles: two CTAs of an SM hide
+// each other's.
+using Shape = IntShape<2, 1>;
 
 // Of a CTA, in shared memory.
 struct GroupedTiles {
@@ -37,13 +41,13 @@ class GroupedWork {
  public:
   static constexpr bool kLoadsEarly = false;
   struct Item : IntItem {
-    int expert = 0, last = 0, column = 0;  // last: of the tile's rows; column: row of the weights
+    int last = 0;  // of the tile's rows
   };
 
   // All threads call, after the kernels before have ended.
   __device__ GroupedWork(const GroupedArgs& args, GroupedTiles& tiles)
-      : args_(args), tiles_(tiles), column_tiles_((args.n + kIntTileRows - 1) / kIntTileRows) {
-    for (int e = static_cast<int>(threadIdx.x); e <= args.experts; e += kIntTileThreads)
+      : args_(args), tiles_(tiles), column_tiles_((args.n + Shape::kRows - 1) / Shape::kRows) {
+    for (int e = static_cast<int>(threadIdx.x); e <= args.experts; e += Shape::kThreads)
       tiles.begin[e] = args.begin[e];
     __syncthreads();
     if (threadIdx.x < kWarp) {
@@ -56,6 +60,7 @@ class GroupedWork {
     __syncthreads();
   }
   __device__ const CUtensorMap& x_map() const { return args_.x; }
+  __device__ const CUtensorMap& w_map() const { return args_.units; }
   __device__ const IntWeights& weights() const { return args_.w; }
   __device__ int count() const { return tiles_.count * column_tiles_; }
 
@@ -83,18 +88,14 @@ class GroupedWork {
     }
     item.row = tiles_.begin[item.expert] + tile * kRows;
     item.last = min(tiles_.begin[item.expert + 1], item.row + kRows) - 1;
-    item.column = index % column_tiles_ * kIntTileRows;
-    const int unit_tile = item.column / kUnitRows;
-    item.w = args_.w.of + item.expert * args_.expert_bytes +
-             static_cast<std::int64_t>(unit_tile) * args_.w.units * args_.w.unit_bytes;
-    item.tiles = min(kTileUnits, (args_.n + kUnitRows - 1) / kUnitRows - unit_tile);
+    item.tile = index % column_tiles_ * Shape::kTiles;
     item.end = args_.w.units;
     return item;
   }
 
   template <int kCount>
   __device__ void finish(const Item& item, float (&sums)[kCount], int warp, int lane) const {
-    const int first = item.column + warp * kUnitRows + lane / 4;
+    const int first = (item.tile + warp) * kUnitRows + lane / 4;
 #pragma unroll
     for (int j = 0; j < kRows / 8; ++j)
 #pragma unroll
@@ -128,13 +129,13 @@ class GroupedWork {
 };
 
 template <IntKind kKind, int kRows, bool kFine, bool kGated>
-__global__ void __launch_bounds__(kIntTileThreads, kRows <= 32 ? 2 : 1)
+__global__ void __launch_bounds__(Shape::kThreads, kIntCtas<Shape, kRows>)
     grouped_kernel(const __grid_constant__ GroupedArgs args) {
   __shared__ GroupedTiles tiles;
   begin_dependent();
   const GroupedWork<kRows, kGated> work(args, tiles);
   if (static_cast<int>(blockIdx.x) >= work.count()) return;
-  run_int_tiles<kKind, kRows, kFine>(work, args.stages);
+  run_int_tiles<kKind, kRows, kFine, Shape>(work, args.stages);
 }
 
 constexpr int kGatherThreads = 256;
@@ -154,18 +155,18 @@ __global__ void __launch_bounds__(kGatherThreads)
 template <bool kGated>
 void launch(Context& ctx, const GroupedArgs& args, const GroupedPlan& plan) {
   with_int_kind(args.w, [&]<IntKind kKind, bool kFine>() {
-    const auto run = [&](auto kernel) {
-      launch_dependent(ctx, "grouped GEMM of experts in fragments", kernel,
-                       dim3(static_cast<unsigned>(plan.blocks)), kIntTileThreads, plan.shared_bytes,
-                       args);
+    const auto run = [&]<int kRows>() {
+      launch_dependent(
+          ctx, "grouped GEMM of experts in fragments", grouped_kernel<kKind, kRows, kFine, kGated>,
+          dim3(static_cast<unsigned>(plan.blocks)), Shape::kThreads, plan.shared_bytes, args);
     };
     switch (plan.rows) {
       case 16:
-        return run(grouped_kernel<kKind, 16, kFine, kGated>);
+        return run.template operator()<16>();
       case 64:
-        return run(grouped_kernel<kKind, 64, kFine, kGated>);
+        return run.template operator()<64>();
       default:
-        return run(grouped_kernel<kKind, 128, kFine, kGated>);
+        return run.template operator()<128>();
     }
   });
 }
@@ -199,10 +200,14 @@ void tile_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13
     GroupedInputs down_inputs = inputs;
     down_inputs.n = shape.hidden, down_inputs.unit_bytes = w2.unit_bytes;
     const GroupedPlan down_plan = plan_grouped(down_inputs);
+    const auto units_of = [&](const IntWeights& w, std::int64_t n, std::int64_t expert_bytes) {
+      return map_of_units(w, blocks_for(n, kUnitRows), shape.experts, expert_bytes, Shape::kWide,
+                          Shape::kDeep);
+    };
     GroupedArgs up{
         .x = map_of_boxes(rows, pairs, shape.hidden, shape.hidden, up_plan.rows),
+        .units = units_of(w13, 2 * shape.width, shape.w13_bytes),
         .w = w13,
-        .expert_bytes = shape.w13_bytes,
         .begin = begin,
         .order = order,
         .hidden = static_cast<Bf16*>(workspace.hidden.data),
@@ -214,7 +219,8 @@ void tile_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13
     launch<true>(ctx, up, up_plan);
     GroupedArgs down = up;
     down.x = map_of_boxes(up.hidden, pairs, shape.width, up.hidden_stride, down_plan.rows);
-    down.w = w2, down.expert_bytes = shape.w2_bytes;
+    down.units = units_of(w2, shape.hidden, shape.w2_bytes);
+    down.w = w2;
     down.down = workspace.down.ptr<float>();
     down.stages = down_plan.stages;
     down.n = static_cast<int>(shape.hidden);

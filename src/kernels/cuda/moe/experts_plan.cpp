@@ -96,7 +96,7 @@ GroupedPlan plan_grouped(const GroupedInputs& inputs) {
   GroupedPlan plan;
   const std::int64_t each = inputs.pairs / std::max<std::int64_t>(inputs.experts, 1);
   plan.rows = each <= 12 ? 16 : each <= 96 ? 64 : 128;
-  const int ctas_per_sm = plan.rows <= 32 ? 2 : 1;
+  const int ctas_per_sm = int_ctas_per_sm(plan.rows, 2);
   const std::int64_t stage =
       plan.rows * kUnitBytesOfX + kIntTileRows / kPipelineRows * inputs.unit_bytes;
   plan.stages = static_cast<int>(
