@@ -15,10 +15,15 @@ struct CostLine {
     double seconds = 0;
   };
   std::vector<Point> points;
+  // Ascending: a step has the next of these numbers of rows, as a graph does. Larger ones are not
+  // padded.
+  std::vector<int> padded_to = {};
 
   // Behind the last point the line of the last two goes on. No points: 0.
   double at(double rows) const {
     if (points.empty()) return 0;
+    const auto padded = std::ranges::lower_bound(padded_to, rows);
+    if (padded != padded_to.end()) rows = *padded;
     if (points.size() == 1) return points.front().seconds;
     std::size_t i = 1;
     while (i + 1 < points.size() && rows > points[i].rows) ++i;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,9 +23,9 @@ constexpr int kFirstRowsOnCpu = 8;
 constexpr int kMaxRounds = 32;
 constexpr double kBudget_s = 0.8;  // behind it, only what must be known is measured
 // A GPU's steps cost as much as the tiles and the graph that hold their rows: a staircase, of which
-// the highest steps are looked at more closely. Graphs of many rows are kGraphRows apart.
+// the highest steps are looked at more closely.
 constexpr double kFlat = 0.05;
-constexpr int kGraphRows = 8, kMaxCloserLooks = 6;
+constexpr int kFewestRowsApart = 16, kMaxCloserLooks = 6;
 // While other programs disturb the runs, it takes longer.
 constexpr double kLongestBudget_s = 1.6, kSteady = 1.15;
 
@@ -252,11 +253,15 @@ CostLine line_of(const Meter& meter, const Line& steps) {
   return line;
 }
 
+// `sizes`: of graphs.
 template <class Add>
-void look_closer(const Meter& meter, const Line& steps, const Add& add) {
+void look_closer(const Meter& meter, const Line& steps, const std::vector<int>& sizes,
+                 const Add& add) {
   for (int looks = 0; looks < kMaxCloserLooks && meter.has_time(); ++looks) {
-    const int rows = line_of(meter, steps).widest_step(kFlat, 2 * kGraphRows);
-    if (rows == 0) return;
+    int rows = line_of(meter, steps).widest_step(kFlat, kFewestRowsApart);
+    const auto size = std::ranges::lower_bound(sizes, rows);
+    if (size != sizes.end()) rows = *size;
+    if (rows == 0 || steps.contains(rows)) return;
     add(rows);
   }
 }
@@ -330,15 +335,20 @@ DraftCosts measure_draft_costs(const ModelRunner& runner, int num_groups, DraftM
     if (meter.has_time() && !checks.contains(n) && n < rows) add_check(n);
   }
   if (meter.has_time() && !checks.contains(rows)) add_check(rows);
+  const std::vector<int> plain_sizes = runner.padded_rows(false),
+                         check_sizes = runner.padded_rows(true);
+  for (const int n : check_sizes | std::views::reverse)
+    if (meter.has_time() && !checks.contains(n) && n < rows) add_check(n);
   if (!on_cpu) {
-    look_closer(meter, checks, add_check);
-    look_closer(meter, plain, add_plain);
+    if (check_sizes.empty()) look_closer(meter, checks, {}, add_check);
+    look_closer(meter, plain, plain_sizes, add_plain);
   }
   meter.measure_again();
 
   costs.checks = line_of(meter, checks);
   make_ascending(costs.checks);
   costs.plain = line_of(meter, plain);
+  costs.plain.padded_to = plain_sizes, costs.checks.padded_to = check_sizes;
   // A plain step of one sequence costs no more than one with a draft. Behind the most sequences of
   // a step there are chunks of prompts, which are rows as well.
   for (const CostLine::Point& point : costs.checks.points)

@@ -98,6 +98,8 @@ class ModelRunner {
   // By the thread that launches from now on: keeps it to its memory node, where there are several.
   void bind_caller() const { rank_->pool().bind_caller(); }
   AttentionBackend& attention() { return *attention_; }
+  // Rows that a decode step, or a step with drafts, is padded to; empty: to none.
+  std::vector<int> padded_rows(bool has_drafts) const;
   // Layers whose experts have places by a map; their counts grow with each step.
   std::span<const ExpertLayer> expert_layers() const { return model_->expert_layers; }
   // What the moves of the last launch took.

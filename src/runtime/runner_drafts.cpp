@@ -74,6 +74,14 @@ void ModelRunner::measure_draft(Context& ctx, ForwardBatch fb, const KVPool& poo
                                   .last_seen = fb.positions});
 }
 
+std::vector<int> ModelRunner::padded_rows(bool has_drafts) const {
+  std::vector<int> out;
+  if (graphs_ != nullptr)
+    for (const std::int64_t size : graphs_->sizes(has_drafts))
+      out.push_back(static_cast<int>(size));
+  return out;
+}
+
 // The forward leaves what the draft reads in `states` [tokens, target_width].
 void ModelRunner::keep_states(const Tensor& states, StageIO& io) const {
   const std::vector<int>& layers = model_->draft_model()->draft_shape().target_layers;

@@ -74,7 +74,8 @@ int DraftController::choose(std::span<Offer> offers, const Wanted& wanted) {
   if (costs_.are_known()) {
     const auto sequences = static_cast<double>(offers.size());
     double tokens = sequences, rows = sequences + other_rows;
-    double best_rate = kLeastGain * tokens / costs_.plain.at(rows), best_rows = rows;
+    double best_rate = kLeastGain * tokens / costs_.plain.at(rows);
+    double best_row_s = 0;  // of a row of the best number's last drafts
     rate_ = best_rate / kLeastGain;
     best = 0;
     right_.assign(offers.size(), 1);
@@ -99,12 +100,11 @@ int DraftController::choose(std::span<Offer> offers, const Wanted& wanted) {
           tokens / (costs_.check_s(rows, sequences) + costs_.draft_s(sequences, k, are_trees));
       if (rate <= best_rate) continue;
       rate_ = best_rate = rate;
-      best_rows = rows;
+      best_row_s = (costs_.checks.at(rows) - costs_.checks.at(before)) / (rows - before);
       best = k;
     }
     // With drafts a row's time brings more.
-    const double least =
-        best > 0 ? best_rate * (costs_.checks.at(best_rows) - costs_.checks.at(best_rows - 1)) : 1;
+    const double least = best > 0 ? best_rate * best_row_s : 1;
     for (Offer& offer : offers) {
       int paying = 0;
       double right = 1;

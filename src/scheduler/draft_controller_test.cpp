@@ -328,16 +328,31 @@ TEST(DraftCosts, TheWidestStepIsLookedAtMoreClosely) {
   EXPECT_EQ((CostLine{{{8, 1.0}, {16, 2.0}}}.widest_step(0.05, 16)), 0) << "one graph";
 }
 
-// Two drafts of 64 sequences cost nearly as much as three, and one as little as none.
+// Two drafts of 64 sequences cost nearly as much as three, and two of 43 as much as three: graphs
+// have 96, 128 or 192 rows.
 TEST(DraftController, StepsOfTilesAreNotALine) {
   const CostLine line{
-      {{1, 3.9e-3}, {64, 5.7e-3}, {128, 7.6e-3}, {136, 10.9e-3}, {192, 11.2e-3}, {256, 11.9e-3}}};
-  Offers offers(64, {0.767, 3});
-  const int most =
-      DraftController({.plain = line, .checks = line, .first_pass = {}, .next_pass = {}})
-          .choose(offers, {.max_drafts = 3});
-  EXPECT_NE(most, 2);
-  for (const auto& offer : offers) EXPECT_EQ(offer.drafts, most);
+      .points =
+          {{1, 3.9e-3}, {64, 5.7e-3}, {96, 6.1e-3}, {128, 7.6e-3}, {192, 11.2e-3}, {256, 11.9e-3}},
+      .padded_to = {2, 4, 8, 16, 32, 64, 96, 128, 192, 256}};
+  EXPECT_DOUBLE_EQ(line.at(129), 11.2e-3);
+  EXPECT_DOUBLE_EQ(line.at(192), 11.2e-3);
+  for (const int sequences : {26, 43, 44, 64, 65, 66, 68})
+    for (const double chance : {0.6, 0.767, 0.9, 1.0}) {
+      Offers offers(static_cast<std::size_t>(sequences), {chance, 3});
+      DraftController controller(
+          {.plain = line, .checks = line, .first_pass = {}, .next_pass = {}});
+      const int most = controller.choose(offers, {.max_drafts = 3});
+      double best = 0, chosen = 0, tokens = 0, right = 1;
+      for (int k = 0; k <= 3; ++k, right *= chance) {
+        tokens += right;
+        const double rate = sequences * tokens / line.at(sequences * (k + 1));
+        best = std::max(best, rate);
+        if (k == most) chosen = rate;
+      }
+      EXPECT_GE(1.02 * chosen, best) << sequences << " sequences, " << chance;
+      for (const auto& offer : offers) EXPECT_EQ(offer.drafts, most);
+    }
 }
 
 TEST(DraftCosts, LieOnLinesBetweenWhatWasMeasured) {

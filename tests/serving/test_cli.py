@@ -288,18 +288,6 @@ def test_bench_latency_of_a_replayed_answer(tmp_path):
     assert done.returncode == 2 and "and the model has 320 tokens" in done.stderr
 
 
-def test_bench_latency_pretends_for_each_sequence_apart():
-    """If sequences shared their draws, all of them would need equally many steps."""
-    batch, behind_the_first = 16, 40   # one more token for the step in which some prompts are read, and the first one less
-    done = sluice("bench", "latency", "--model", TINY, "--batch-size", batch, "--input-len", 16, "--output-len", behind_the_first,
-                  "--chunked-prefill-size", 512, "--tries", 1, "--roofline-mib", 0, "--speculative-algorithm", "NEXTN",
-                  "--speculative-num-steps", 1, "--speculative-adaptive=false", "--speculative-synthetic-acceptance", 0.5, "--json")
-    assert done.returncode == 0, done.stderr
-    steps = batch * behind_the_first / json.loads(done.stdout)["tokens_per_step"]
-    assert steps == pytest.approx(round(steps)) and batch * behind_the_first / 2 < steps < batch * behind_the_first
-    assert round(steps) % batch
-
-
 def test_bench_latency():
     done = sluice(
         "bench", "latency", "--model", LLAMA, "--load-format", "dummy", "--batch-size", "1,2", "--input-len", 40, "--output-len", 8,

@@ -97,12 +97,15 @@ struct CaseResult {
   }
 };
 
-// Steps in which some prompts of the batch are read while others decode already.
+// The most tokens of a sequence in steps in which prompts of others are read.
 int tokens_ahead(const Options& options, const BatchShape& shape, std::int64_t context) {
   const std::int64_t prompt = static_cast<std::int64_t>(shape.batch - 1) * shape.input;
   const int chunk = prefill_tokens_of_a_step(options, serving_device(options));
   const std::int64_t steps = chunk > 0 ? (prompt + chunk - 1) / chunk : shape.batch - 1;
-  return static_cast<int>(std::clamp<std::int64_t>(steps, 0, context - shape.input - shape.output));
+  const Result<SpeculationOptions> drafts = choose_speculation(options);
+  const std::int64_t each = 1 + (drafts.ok() ? drafts.value().max_drafts : 0);
+  return static_cast<int>(
+      std::clamp<std::int64_t>(steps * each, 0, context - shape.input - shape.output));
 }
 
 CaseResult run_case(Engine& engine, const Options& options, const BatchShape& shape,

@@ -1,4 +1,5 @@
 #include "cli/bench/bench_stats.h"
+#include "cli/bench/synthetic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -177,6 +178,17 @@ TEST(BenchStats, AComparisonKnowsWhatItCannotTell) {
   const std::string text = compare_runs(before, after);
   EXPECT_THAT(text, testing::ContainsRegex("mean_ttft_ms +10.00 +12.00 +1.200 +\\+-0.277\n"));
   EXPECT_THAT(text, testing::StartsWith("not the same load: num_prompts was 9 and is 16\n"));
+}
+
+// What is pretended of drafts is drawn from the seed: sequences of a batch must not share it.
+TEST(RandomRequest, HasPromptAndDrawsOfItsSeed) {
+  const Request one = random_request(100, 20, 8, 1), again = random_request(100, 20, 8, 1),
+                other = random_request(100, 20, 8, 2);
+  EXPECT_EQ(one.prompt_ids, again.prompt_ids);
+  EXPECT_EQ(one.params.seed, again.params.seed);
+  EXPECT_NE(one.prompt_ids, other.prompt_ids);
+  EXPECT_NE(one.params.seed, other.params.seed);
+  EXPECT_NE(one.cache_namespace, other.cache_namespace);
 }
 
 }  // namespace

@@ -40,12 +40,15 @@ int bench_throughput(const Arguments& arguments) {
   std::int64_t prompt_tokens = 0;
   for (int i = 0; i < count; ++i) {
     const int length = random_length(gen, input, ratio);
-    requests.push_back(random_request(*engine, length, random_length(gen, output, ratio),
+    requests.push_back(random_request(engine->model_config().vocab_size, length,
+                                      random_length(gen, output, ratio),
                                       seed + static_cast<std::uint64_t>(i)));
     prompt_tokens += length;
   }
   // Pages are faulted in beforehand.
-  PendingCompletion(*engine, random_request(*engine, std::min(input, 32), 2, seed - 1)).wait();
+  PendingCompletion(
+      *engine, random_request(engine->model_config().vocab_size, std::min(input, 32), 2, seed - 1))
+      .wait();
 
   const auto start = std::chrono::steady_clock::now();
   std::vector<PendingCompletion> pending;

@@ -7,9 +7,9 @@
 
 namespace sluice {
 
-Request random_request(const Engine& engine, int length, int output, std::uint64_t seed) {
+Request random_request(int vocab_size, int length, int output, std::uint64_t seed) {
   std::mt19937_64 gen(seed);
-  std::uniform_int_distribution<std::int32_t> token(0, engine.model_config().vocab_size - 1);
+  std::uniform_int_distribution<std::int32_t> token(0, vocab_size - 1);
   Request request;
   request.prompt_ids.resize(static_cast<std::size_t>(length));
   for (std::int32_t& id : request.prompt_ids) id = token(gen);

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <latch>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "cli/bench/synthetic.h"
@@ -69,33 +68,45 @@ class StepGate {
   std::vector<Stop> stops_;
 };
 
-// The time between two steps that bring tokens to a request.
+// The time between two steps that bring tokens to a request, and those of the second step.
 struct Gap {
   Clock::time_point begin, end;
+  std::size_t tokens = 0;
+
+  double length() const { return seconds(end - begin); }
 };
 
-std::vector<double> lengths(const std::vector<Gap>& gaps, Clock::time_point from,
-                            Clock::time_point to) {
-  std::vector<double> out;
+std::vector<Gap> within(const std::vector<Gap>& gaps, Clock::time_point from,
+                        Clock::time_point to) {
+  std::vector<Gap> out;
   for (const Gap& gap : gaps)
-    if (gap.begin >= from && gap.end <= to) out.push_back(seconds(gap.end - gap.begin));
+    if (gap.begin >= from && gap.end <= to) out.push_back(gap);
   return out;
+}
+
+double median_of(const std::vector<Gap>& gaps) {
+  std::vector<double> lengths;
+  for (const Gap& gap : gaps) lengths.push_back(gap.length());
+  return median(std::move(lengths));
 }
 
 // Takes what lies between stops; a gap with a stop in it belongs to none.
 void fill_decode(const std::vector<Gap>& gaps, const std::vector<StepGate::Stop>& stops,
                  BatchTimes& times) {
-  std::vector<double> all;
-  if (stops.empty()) all = lengths(gaps, Clock::time_point::min(), Clock::time_point::max());
+  std::vector<Gap> all;
+  if (stops.empty()) all = gaps;
   for (std::size_t i = 1; i < stops.size(); ++i) {
-    const std::vector<double> steps = lengths(gaps, stops[i - 1].end, stops[i].begin);
+    const std::vector<Gap> steps = within(gaps, stops[i - 1].end, stops[i].begin);
     if (steps.empty()) continue;
-    times.segments.push_back({median(steps), stops[i - 1].read, stops[i].read});
+    times.segments.push_back({median_of(steps), stops[i - 1].read, stops[i].read});
     all.insert(all.end(), steps.begin(), steps.end());
   }
   if (all.empty()) return;
-  times.mean_decode_s = std::accumulate(all.begin(), all.end(), 0.0) / std::ssize(all);
-  times.decode_s = median(all);
+  double length = 0, tokens = 0;
+  for (const Gap& gap : all) length += gap.length(), tokens += static_cast<double>(gap.tokens);
+  times.decode_s = median_of(all);
+  times.mean_decode_s = length / static_cast<double>(all.size());
+  times.tokens_per_step = tokens / static_cast<double>(all.size());
 }
 
 }  // namespace
@@ -104,8 +115,8 @@ BatchTimes time_batch(Engine& engine, const BatchShape& shape, int ahead, std::u
                       Roofline* roofline) {
   std::vector<Request> requests;
   for (int i = 0; i < shape.batch; ++i) {
-    requests.push_back(random_request(engine, shape.input, shape.output + ahead,
-                                      seed + static_cast<std::uint64_t>(i)));
+    requests.push_back(random_request(engine.model_config().vocab_size, shape.input,
+                                      shape.output + ahead, seed + static_cast<std::uint64_t>(i)));
     if (!shape.prompt.empty()) requests.back().prompt_ids = shape.prompt;
   }
   const auto gate = std::make_shared<StepGate>(roofline, shape.batch);
@@ -138,19 +149,15 @@ BatchTimes time_batch(Engine& engine, const BatchShape& shape, int ahead, std::u
     first_leaves = std::min(first_leaves, c.arrivals.back());
   }
   gate->end();
+  const bool has_drafts = engine.stats().has_speculation;
   std::vector<Gap> gaps;  // of decode steps of the whole batch
   for (const Completion& c : done)
     for (std::size_t i = 1; i < c.arrivals.size(); ++i)
-      if (c.arrivals[i - 1] >= prefilled && c.arrivals[i] <= first_leaves)
-        gaps.push_back({c.arrivals[i - 1], c.arrivals[i]});
+      // Where steps bring several tokens, the limit cuts those of the last one.
+      if (c.arrivals[i - 1] >= prefilled && c.arrivals[i] <= first_leaves &&
+          (!has_drafts || i == 1 || i + 1 < c.arrivals.size()))
+        gaps.push_back({c.arrivals[i - 1], c.arrivals[i], c.arrived[i]});
   BatchTimes times;
-  std::size_t num_tokens = 0, num_steps = 0;
-  for (const Completion& c : done) {
-    num_tokens += c.tokens.size() - 1;
-    num_steps += c.arrivals.size() - 1;
-  }
-  if (num_steps > 0)
-    times.tokens_per_step = static_cast<double>(num_tokens) / static_cast<double>(num_steps);
   times.prefill_s = seconds(prefilled - start) - gate->stopped_s(prefilled);
   times.total_s = seconds(end - start) - gate->stopped_s(end);
   fill_decode(gaps, gate->stops(), times);

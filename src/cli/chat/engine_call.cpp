@@ -42,7 +42,10 @@ PendingCompletion::PendingCompletion(
                               event.token_logprobs.end());
       c.prompt_logprobs.insert(c.prompt_logprobs.end(), event.prompt_logprobs.begin(),
                                event.prompt_logprobs.end());
-      if (!event.tokens.empty()) c.arrivals.push_back(std::chrono::steady_clock::now());
+      if (!event.tokens.empty()) {
+        c.arrivals.push_back(std::chrono::steady_clock::now());
+        c.arrived.push_back(event.tokens.size());
+      }
       c.cached_tokens = std::max(c.cached_tokens, event.cached_tokens);
       c.prompt_tokens = std::max(c.prompt_tokens, event.prompt_tokens);
       c.drafts = event.drafts;

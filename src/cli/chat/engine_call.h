@@ -25,6 +25,7 @@ struct Completion {
   DraftCounts drafts;
   Fault error;                                                  // where finish is kError
   std::vector<std::chrono::steady_clock::time_point> arrivals;  // of each event that held tokens
+  std::vector<std::size_t> arrived;                             // so many
 };
 
 // A request on its way. Any thread may wait.

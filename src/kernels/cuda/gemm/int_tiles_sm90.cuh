@@ -357,7 +357,7 @@ class IntConsumer {
   StagePlace at_;
 };
 
-// 3. All threads of a CTA of kIntTileThreads.
+// 3. All threads of a CTA of Shape::kThreads.
 template <IntKind kKind, int kRows, bool kFine, class Shape, class Work>
 __device__ inline void run_int_tiles(const Work& work, int stages) {
   extern __shared__ unsigned char shared[];
