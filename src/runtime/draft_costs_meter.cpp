@@ -258,10 +258,11 @@ template <class Add>
 void look_closer(const Meter& meter, const Line& steps, const std::vector<int>& sizes,
                  const Add& add) {
   for (int looks = 0; looks < kMaxCloserLooks && meter.has_time(); ++looks) {
-    int rows = line_of(meter, steps).widest_step(kFlat, kFewestRowsApart);
-    const auto size = std::ranges::lower_bound(sizes, rows);
-    if (size != sizes.end()) rows = *size;
-    if (rows == 0 || steps.contains(rows)) return;
+    const int middle = line_of(meter, steps).widest_step(kFlat, kFewestRowsApart);
+    if (middle == 0) return;
+    const auto size = std::ranges::lower_bound(sizes, middle);
+    const int rows = size == sizes.end() ? middle : *size;
+    if (steps.contains(rows)) return;
     add(rows);
   }
 }
