@@ -14,6 +14,7 @@ constexpr int kMaxThreads = 1024, kMinWarps = 4;
 // Groups of a warp that load together. With 1,024 threads a turn has 16,384 columns.
 constexpr int kTogether = 4;
 constexpr int kGroup = static_cast<int>(ops::kFp8Group);
+constexpr std::int64_t kMaxSplitRows = 64, kMaxSplitWarps = 8;
 
 template <class T>
 struct PlainRows {
@@ -40,15 +41,17 @@ struct GatedRows {
   }
 };
 
-// Grid: rows. Thread t takes four columns from 4 t on, then those a CTA's width further, so that a
-// warp has a whole group. The loads of a turn are in flight together, and a row of one turn is read
-// once. The factor of a norm is applied to the scales, because it is known only after the whole row
-// was read.
+// Grid: rows; CTAs of a row, one unless it has groups and no norm. Thread t takes four columns from
+// 4 t on, then those a CTA's width further, so that a warp has a whole group. The loads of a turn
+// are in flight together, and a row of one turn is read once. The factor of a norm is applied to
+// the scales, because it is known only after the whole row was read.
 template <bool kInGroups, class Rows>
 __global__ void __launch_bounds__(kMaxThreads)
     round_rows_kernel(Rows rows, Fp8Norm norm, Fp8Rows out) {
   __shared__ float scales[kInGroups ? kMaxFp8Groups : 1], squares_of[kMaxThreads / kWarp];
   __shared__ unsigned largest_of_warp[kMaxThreads / kWarp];
+  // They do not depend on the kernel before.
+  if (norm.weight != nullptr) prefetch_lines(norm.weight, out.columns * 4);
   begin_dependent();
   const std::int64_t m = blockIdx.x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp,
@@ -80,7 +83,9 @@ __global__ void __launch_bounds__(kMaxThreads)
   };
 
   unsigned largest = 0;
-  for (int first = warp; first < groups; first += warps * kTogether) {
+  const int part = static_cast<int>(blockIdx.y), parts = static_cast<int>(gridDim.y);
+  for (int first = warp + part * warps * kTogether; first < groups;
+       first += parts * warps * kTogether) {
     load(first);
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
@@ -88,12 +93,17 @@ __global__ void __launch_bounds__(kMaxThreads)
       if constexpr (kInGroups) {
         const ops::Fp8Scale by = fp8_scale(warp_max(largest_of(four[i])));
         put(group, four[i], by.factor);
-        if (lane == 0 && group < groups) scales[group] = by.scale;
+        if (lane != 0 || group >= groups) continue;
+        if (norm.weight == nullptr)
+          out.scales(m)[group] = by.scale;
+        else
+          scales[group] = by.scale;
       } else {
         largest = max(largest, largest_of(four[i]));
       }
     }
   }
+  if (kInGroups && norm.weight == nullptr) return;
   squares = warp_sum(squares);
   largest = warp_max(largest);
   if (lane == 0) squares_of[warp] = squares, largest_of_warp[warp] = largest;
@@ -123,10 +133,14 @@ template <class Rows>
 void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm, std::int64_t group,
             const Fp8Rows& out) {
   if (m == 0) return;
-  const dim3 grid(static_cast<unsigned>(m));
-  const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group);
-  const int warps = static_cast<int>(std::clamp<std::int64_t>((groups + kTogether - 1) / kTogether,
-                                                              kMinWarps, kMaxThreads / kWarp));
+  const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group),
+                     turns = (groups + kTogether - 1) / kTogether;
+  // Few rows leave SMs to several CTAs of a row.
+  const bool splits = group != 0 && norm.weight == nullptr && m <= kMaxSplitRows;
+  const int warps = static_cast<int>(
+      std::clamp<std::int64_t>(turns, kMinWarps, splits ? kMaxSplitWarps : kMaxThreads / kWarp));
+  const dim3 grid(static_cast<unsigned>(m),
+                  splits ? static_cast<unsigned>((turns + warps - 1) / warps) : 1);
   if (group == 0)
     launch_dependent(ctx, "rows to FP8", round_rows_kernel<false, Rows>, grid, warps * kWarp, 0,
                      rows, norm, out);

@@ -5,17 +5,18 @@
 namespace sluice::cuda {
 
 // sums += all steps of a tile. Consumer has
-//   kCount                        accumulators of a thread
+//   kCount                        sums of a thread
+//   Step                          accumulators of a step, and what else promote() needs of it
 //   Scales, load(scales, step)    scales of x of four steps from `step` on
-//   issue(accumulators)           starts the MMAs of the next step
-//   promote<kRunning, kStep>(accumulators, scales, sums)
+//   issue(Step)                   starts the MMAs of the next step
+//   promote<kRunning, kStep>(Step, scales, sums)
 //                                 adds the oldest step, which is kStep of the four, while the MMAs
 //                                 of kRunning later steps run
 // Scales are loaded four steps ahead, because they are a long way from memory. Four steps are
 // unrolled: so no register waits for a load before its turn.
 template <class Consumer>
 __device__ inline void multiply_steps(Consumer& c, int steps, float (&sums)[Consumer::kCount]) {
-  float even[Consumer::kCount], odd[Consumer::kCount];
+  typename Consumer::Step even, odd;
   typename Consumer::Scales now, next;
   c.load(now, 0);
   // No branch lies between the start and the end of an MMA: the compiler would serialise them.

@@ -59,13 +59,26 @@ class Fp8Consumer {
     for (float& sum : sums) sum = 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) scales_of_[r] = args_.x.scales(row_of(place, r));
-    multiply_steps(*this, args_.loads.steps, sums);
+    if constexpr (kLoadsAhead) {
+      RowScales scales;
+      load(scales, place);
+      multiply_steps(*this, args_.loads.steps, sums);
+      apply(scales, sums);
+    } else {
+      multiply_steps(*this, args_.loads.steps, sums);
+      if constexpr (!kGroups) {
+        RowScales scales;
+        load(scales, place);
+        apply(scales, sums);
+      }
+    }
     store(sums, place);
   }
 
   // What multiply_steps() calls.
 
   static constexpr int kCount = S::kColumns / 2;
+  using Step = float[kCount];
 
   // Of the two rows of x that a thread has.
   struct Scales {
@@ -79,7 +92,7 @@ class Fp8Consumer {
   }
 
   // Starts the MMAs of the next step.
-  __device__ void issue(float (&step_sums)[kCount]) {
+  __device__ void issue(Step& step_sums) {
     const std::uint32_t stage = shared_ + at_.stage * S::kStageBytes;
     const std::uint64_t row_tile = row_descriptor<S>(stage + group_ * 64 * kSwizzleBytes),
                         weight_tile = tile_descriptor(stage + S::kRowBytes, 16);
@@ -97,7 +110,7 @@ class Fp8Consumer {
   // sums += those of step kStep of four times their scales, while the MMAs of kRunning later steps
   // run.
   template <int kRunning, int kStep>
-  __device__ void promote(float (&step_sums)[kCount], const Scales& x, float (&sums)[kCount]) {
+  __device__ void promote(Step& step_sums, const Scales& x, float (&sums)[kCount]) {
     float w_scale[kScales] = {};
     if constexpr (kGroups)
       load_shared(scales_at<S>(shared_, args_.loads.stages, promoted_.stage), w_scale);
@@ -117,6 +130,26 @@ class Fp8Consumer {
 
  private:
   static constexpr int kScales = S::kColumns / ops::kFp8ScaleRows;
+  // Small tiles have registers for the scales of rows while they are multiplied.
+  static constexpr bool kLoadsAhead = !kGroups && S::kRows <= 64;
+
+  // Scales of the thread's rows of x and of weights, without groups.
+  struct RowScales {
+    float x[2], w[S::kColumns / 8][2];
+  };
+  __device__ void load(RowScales& scales, const Place& place) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) scales.x[r] = *scales_of_[r];
+#pragma unroll
+    for (int j = 0; j < S::kColumns / 8; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        scales.w[j][c] = args_.w.of[min(place.column + lane_ % 4 * 2 + j * 8 + c, args_.n - 1)];
+  }
+  __device__ static void apply(const RowScales& scales, float (&sums)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[i] *= scales.x[i / 2 % 2] * scales.w[i / 4][i % 2];
+  }
 
   // The row of x that accumulators with this r have, within the matrix.
   __device__ int row_of(const Place& place, int r) const {
@@ -134,22 +167,11 @@ class Fp8Consumer {
   }
 
   // 3.
-  __device__ void store(float (&sums)[kCount], const Place& place) const {
+  __device__ void store(const float (&sums)[kCount], const Place& place) const {
     const int warp = threadIdx.x % kGroupThreads / kWarp,
               first = place.column + lane_ % 4 * 2;  // column of the thread
     const int rows[2] = {group_ * 64 + warp * 16 + lane_ / 4,
                          group_ * 64 + warp * 16 + 8 + lane_ / 4};
-    if constexpr (!kGroups) {
-      const float x_scale[2] = {*args_.x.scales(row_of(place, 0)),
-                                *args_.x.scales(row_of(place, 1))};
-#pragma unroll
-      for (int j = 0; j < S::kColumns / 8; ++j) {
-        const int column = min(first + j * 8, args_.n - 1);
-        const float w_scale[2] = {args_.w.of[column], args_.w.of[min(column + 1, args_.n - 1)]};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[4 * j + i] *= x_scale[i / 2] * w_scale[i % 2];
-      }
-    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (rows[r] >= S::kRows || place.row + rows[r] >= args_.m) continue;

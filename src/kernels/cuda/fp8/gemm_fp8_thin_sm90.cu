@@ -61,11 +61,17 @@ class ThinConsumer {
 #pragma unroll
     for (float& sum : sums) sum = 0;
     place_ = place;
+    const Inputs inputs = inputs_of(place);
     multiply_steps(*this, args_.loads.steps, sums);
-    store(sums, place);
+    store(sums, inputs, place);
   }
 
   // What multiply_steps() calls.
+
+  struct Step {
+    float sums[kCount];
+    float w_scale;  // of the warp's rows of weights, which lie in one group of rows
+  };
 
   // Of the thread's rows of x.
   struct Scales {
@@ -80,43 +86,44 @@ class ThinConsumer {
   }
 
   // Starts the MMAs of the next step.
-  __device__ void issue(float (&step_sums)[kCount]) {
+  __device__ void issue(Step& step) {
     const std::uint32_t stage = shared_ + at_.stage * S::kStageBytes;
     const std::uint64_t weights = tile_descriptor(stage + S::kRowBytes, 16),
                         rows = tile_descriptor(stage, 16);
     mbarrier_wait(shared_address(&pipeline_.filled[at_.stage]), at_.parity);
-    pin_registers(step_sums);
+    pin_registers(step.sums);
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kSwizzleBytes / 32; ++s)
-      wgmma_e4m3_m64(step_sums, advanced(weights, 2 * s), advanced(rows, 2 * s), s > 0);
+      wgmma_e4m3_m64(step.sums, advanced(weights, 2 * s), advanced(rows, 2 * s), s > 0);
     wgmma_commit();
+    if constexpr (kScaled)
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(step.w_scale)
+                   : "r"(scales_at<S>(shared_, args_.loads.stages, at_.stage) + 4 * warp_));
     at_.advance(args_.loads.stages);
   }
 
   // sums += those of step kStep of four times their scales, while the MMAs of kRunning later steps
   // run. Accumulator element 4 j + 2 r + c: weight row lane / 4 + 8 r of the warp's 16, and row
-  // 8 j + 2 (lane % 4) + c of x. So a warp has one scale of weights.
+  // 8 j + 2 (lane % 4) + c of x.
   template <int kRunning, int kStep>
-  __device__ void promote(float (&step_sums)[kCount], const Scales& x, float (&sums)[kCount]) {
-    [[maybe_unused]] float w_scale = 0, scale[kTokens];
+  __device__ void promote(Step& step, const Scales& x, float (&sums)[kCount]) {
+    [[maybe_unused]] float scale[kTokens];
     if constexpr (kScaled) {
-      asm volatile("ld.shared.f32 %0, [%1];"
-                   : "=f"(w_scale)
-                   : "r"(scales_at<S>(shared_, args_.loads.stages, promoted_.stage) + 4 * warp_));
 #pragma unroll
-      for (int t = 0; t < kTokens; ++t) scale[t] = part_of<kStep>(x.of[t]) * w_scale;
+      for (int t = 0; t < kTokens; ++t) scale[t] = part_of<kStep>(x.of[t]) * step.w_scale;
     }
     wgmma_wait<kRunning>();
-    pin_registers(step_sums);
+    pin_registers(step.sums);
     release_stage<S>(pipeline_, promoted_.stage);
     promoted_.advance(args_.loads.stages);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if constexpr (kScaled)
-        sums[i] = fmaf(step_sums[i], scale[i / 4 * 2 + i % 2], sums[i]);
+        sums[i] = fmaf(step.sums[i], scale[i / 4 * 2 + i % 2], sums[i]);
       else
-        sums[i] += step_sums[i];
+        sums[i] += step.sums[i];
     }
   }
 
@@ -126,24 +133,54 @@ class ThinConsumer {
     return place.row + t / 2 * 8 + lane_ % 4 * 2 + t % 2;
   }
 
+  __device__ int column_of(const Place& place, int r) const {
+    return place.column + warp_ * 16 + r * 8 + lane_ / 4;
+  }
+
+  // What the epilogue needs besides the sums: scales of a row, and what the output has before. They
+  // load while the tile is multiplied, because they are a long way from memory.
+  struct Inputs {
+    float x_scale[kTokens], w_scale[2], before[2][kTokens];
+  };
+  __device__ Inputs inputs_of(const Place& place) const {
+    Inputs inputs{};
+    if constexpr (!kScaled) {
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t)
+        inputs.x_scale[t] = *args_.x.scales(min(row_of(place, t), args_.m - 1));
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        inputs.w_scale[r] = args_.w.of[min(column_of(place, r), args_.n - 1)];
+    }
+    if (!args_.add) return inputs;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t)
+        if (row_of(place, t) < args_.m && column_of(place, r) < args_.n)
+          inputs.before[r][t] =
+              args_.out[row_of(place, t) * args_.out_stride + column_of(place, r)];
+    return inputs;
+  }
+
   // 3.
-  __device__ void store(const float (&sums)[kCount], const Place& place) const {
+  __device__ void store(const float (&sums)[kCount], const Inputs& inputs,
+                        const Place& place) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int column = place.column + warp_ * 16 + r * 8 + lane_ / 4;
+      const int column = column_of(place, r);
       if (column >= args_.n) continue;
-      const float w_scale = kScaled ? 1.0f : args_.w.of[column];
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
         const int row = row_of(place, t);
         if (row >= args_.m) continue;
         float sum = sums[t / 2 * 4 + r * 2 + t % 2];
-        if constexpr (!kScaled) sum *= *args_.x.scales(row) * w_scale;
+        if constexpr (!kScaled) sum *= inputs.x_scale[t] * inputs.w_scale[r];
         const std::int64_t at = row * args_.out_stride + column;
         if (args_.half_out != nullptr)
           args_.half_out[at] = narrow<Bf16>(sum);
         else
-          args_.out[at] = args_.add ? args_.out[at] + sum : sum;
+          args_.out[at] = args_.add ? inputs.before[r][t] + sum : sum;
       }
     }
   }
