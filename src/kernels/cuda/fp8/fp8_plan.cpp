@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::int64_t kSkinnyRows = 8;
 // Maximum elements of x in gemm_fp8_skinny.cu: every CTA rounds all of them. Tuned on H200,
-// 2026-11-27: with more, rounding in a launch of its own and tiles are faster.
-constexpr std::int64_t kSkinnyElements = 16 << 10;
+// 2026-11-29: with more, rounding in a launch of its own and tiles are faster. Without groups that
+// holds from two rows on, because they are read twice.
+constexpr std::int64_t kSkinnyElements = 8 << 10;
 // Maximum rows in gemm_fp8_thin_sm90.cu. Tuned on H200, 2026-11-27: with 32 or 64, tiles are as
 // fast or faster.
 constexpr std::int64_t kThinRows = 16;
@@ -51,11 +52,12 @@ std::int64_t staged_bytes(std::int64_t m, std::int64_t k) {
 
 }  // namespace
 
-std::int64_t fp8_rows_at_once(std::int64_t m, std::int64_t k, bool deterministic, int sm) {
+std::int64_t fp8_rows_at_once(std::int64_t m, std::int64_t k, bool in_groups, bool deterministic,
+                              int sm) {
   const std::int64_t limit = sm == 90 ? kMaxStagedBytes : kMaxStagedBytesElsewhere;
   const std::int64_t most = std::clamp<std::int64_t>(limit / staged_bytes(1, k), 1, kSkinnyRows);
   if (sm != 90) return deterministic ? 1 : std::min(most, std::max<std::int64_t>(m, 1));
-  const bool few = m == 1 || m * k <= kSkinnyElements;
+  const bool few = m == 1 || (in_groups && m * k <= kSkinnyElements);
   return deterministic || !few || m > most || staged_bytes(1, k) > kMaxStagedBytes ? 0 : m;
 }
 

@@ -8,8 +8,9 @@ namespace sluice::cuda {
 
 // gemm_fp8_skinny.cu: rows of x that it reads at once, as bfloat16 or float32. 0: gemm_fp8_sm90.cu
 // takes all of them, as prepared rows (kernels/types/fp8.h). The choice must not depend on m in
-// deterministic runs.
-std::int64_t fp8_rows_at_once(std::int64_t m, std::int64_t k, bool deterministic, int sm);
+// deterministic runs. in_groups: scales of x for groups of columns, else for rows.
+std::int64_t fp8_rows_at_once(std::int64_t m, std::int64_t k, bool in_groups, bool deterministic,
+                              int sm);
 
 // Bytes between rows of e4m3 in shared memory, for k columns: whole groups, and rows begin in
 // alternating halves of the banks.

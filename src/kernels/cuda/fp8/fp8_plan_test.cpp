@@ -9,30 +9,37 @@ namespace {
 
 constexpr int kHopper = 132;
 
+std::int64_t at_once(std::int64_t m, std::int64_t k, bool in_groups = true) {
+  return fp8_rows_at_once(m, k, in_groups, false, 90);
+}
+
 TEST(Fp8Plan, FewRowsAreReadAtOnceAndManyArePrepared) {
-  for (const std::int64_t m : {1, 3, 4}) EXPECT_EQ(fp8_rows_at_once(m, 4096, false, 90), m);
-  EXPECT_EQ(fp8_rows_at_once(5, 4096, false, 90), 0);
-  EXPECT_EQ(fp8_rows_at_once(8, 2048, false, 90), 8);
-  EXPECT_EQ(fp8_rows_at_once(1, 12288, false, 90), 1);
-  EXPECT_EQ(fp8_rows_at_once(2, 12288, false, 90), 0);
-  EXPECT_EQ(fp8_rows_at_once(1, 28672, false, 90), 1);
-  EXPECT_EQ(fp8_rows_at_once(1, 131072, false, 90), 0);
+  for (const bool in_groups : {false, true})
+    for (const std::int64_t k : {4096, 12288, 28672}) EXPECT_EQ(at_once(1, k, in_groups), 1);
+  EXPECT_EQ(at_once(2, 4096), 2);
+  EXPECT_EQ(at_once(3, 4096), 0);
+  EXPECT_EQ(at_once(4, 2048), 4);
+  EXPECT_EQ(at_once(2, 12288), 0);
+  EXPECT_EQ(at_once(2, 128, false), 0);
+  EXPECT_EQ(at_once(1, 131072), 0);
   // One kernel for every m in deterministic runs.
-  for (const std::int64_t m : {1, 8, 100}) EXPECT_EQ(fp8_rows_at_once(m, 4096, true, 90), 0);
+  for (const std::int64_t m : {1, 8, 100}) EXPECT_EQ(fp8_rows_at_once(m, 4096, true, true, 90), 0);
 }
 
 TEST(Fp8Plan, OtherGpusTakeFewRowsAfterFewRows) {
-  EXPECT_EQ(fp8_rows_at_once(100, 4096, false, 80), 5);
-  EXPECT_EQ(fp8_rows_at_once(3, 4096, false, 80), 3);
-  EXPECT_EQ(fp8_rows_at_once(100, 4096, true, 80), 1);
-  EXPECT_EQ(fp8_rows_at_once(1, 4096, true, 80), 1);
+  for (const bool in_groups : {false, true}) {
+    EXPECT_EQ(fp8_rows_at_once(100, 4096, in_groups, false, 80), 5);
+    EXPECT_EQ(fp8_rows_at_once(3, 4096, in_groups, false, 80), 3);
+    EXPECT_EQ(fp8_rows_at_once(100, 4096, in_groups, true, 80), 1);
+    EXPECT_EQ(fp8_rows_at_once(1, 4096, in_groups, true, 80), 1);
+  }
 }
 
 TEST(Fp8Plan, EverythingReadAtOnceFitsInSharedMemory) {
   for (const int sm : {80, 90})
     for (const std::int64_t k : {16, 400, 4096, 12288, 28672})
       for (const bool gated : {false, true}) {
-        const std::int64_t m = fp8_rows_at_once(8, k, false, sm);
+        const std::int64_t m = fp8_rows_at_once(8, k, true, false, sm);
         if (m == 0) continue;
         const Fp8SkinnyPlan plan = plan_fp8_skinny(
             {.m = m, .n = 4100, .k = k, .gated = gated, .num_sms = kHopper, .sm = sm});

@@ -4,8 +4,8 @@
 // The phases of fp8_skinny_kernel; the pipeline is that of kernels/cuda/gemm/weight_pipeline.cuh,
 // which copies rows of e4m3 as rows of half as many numbers of two bytes:
 //   1. issue            cp.async of weights and their scales, before the kernel that makes x ended
-//   2. element.load     bias and residual of the next tile
-//   3. RoundedRows      rows of x to shared memory as e4m3, with a scale for each group
+//   2. load_inputs      bias, residual and scales of weights of the next tile
+//   3. RoundedRows      rows of x to shared memory as e4m3 (rounded_rows.cuh, one_rounded_row.cuh)
 //   for each tile of 16 output columns:
 //   4. Fp8Pipeline      mainloop: each warp multiplies its share of k, and the sums of a group are
 //                       promoted with its scales.
@@ -15,6 +15,7 @@
 #include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/cuda/fp8/fp8_plan.h"
 #include "kernels/cuda/fp8/gemm_fp8.h"
+#include "kernels/cuda/fp8/one_rounded_row.cuh"
 #include "kernels/cuda/gemm/skinny_output.cuh"
 
 namespace sluice::cuda {
@@ -29,160 +30,7 @@ struct Fp8SkinnyArgs {
   RowsAround around;
   int tiles = 0;
   int staged_bytes = 0;  // of a row of x in shared memory
-};
-
-// 3. Rows of x in shared memory: e4m3, then scales [rows][groups + 1], then what their makers
-// leave there, of the same shape. Eight lanes make a group of 128 columns, 16 columns each.
-struct RoundedRows {
-  static constexpr int kLaneColumns = 16, kGroupLanes = kGroup / kLaneColumns;
-  static constexpr int kGroupsAtOnce = kPipelineThreads / kGroupLanes;  // of a CTA
-
-  unsigned char* codes;
-  int rows, k, groups, stride;
-
-  __device__ RoundedRows(unsigned char* shared, int num_rows, int columns, int row_stride)
-      : codes(shared),
-        rows(num_rows),
-        k(columns),
-        groups((columns + kGroup - 1) / kGroup),
-        stride(row_stride) {}
-
-  __device__ float* scales() const { return reinterpret_cast<float*>(codes + rows * stride); }
-  __device__ float* squares() const { return scales() + rows * (groups + 1); }
-  __device__ float* scale(int m, int g) const { return scales() + m * (groups + 1) + g; }
-  __device__ float* square(int m, int g) const { return squares() + m * (groups + 1) + g; }
-
-  struct Lane {
-    float4 v[4];  // 16 columns
-
-    template <class T>
-    __device__ void load(const T* from) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = load_four(from + 4 * i);
-    }
-    __device__ void scale(const Lane& by) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        v[i].x *= by.v[i].x, v[i].y *= by.v[i].y, v[i].z *= by.v[i].z, v[i].w *= by.v[i].w;
-    }
-    __device__ float squares() const {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        sum += v[i].x * v[i].x + v[i].y * v[i].y + v[i].z * v[i].z + v[i].w * v[i].w;
-      return sum;
-    }
-    __device__ unsigned largest() const {
-      return max(max(largest_of(v[0]), largest_of(v[1])), max(largest_of(v[2]), largest_of(v[3])));
-    }
-    __device__ uint4 rounded(float factor) const {
-      return {to_e4m3(v[0], factor), to_e4m3(v[1], factor), to_e4m3(v[2], factor),
-              to_e4m3(v[3], factor)};
-    }
-  };
-
-  // Calls body(m, g, the lane's columns times the norm weight, their squares without it) for all
-  // groups. Two are loaded together, because no MMA runs meanwhile.
-  template <class T, class Body>
-  __device__ void for_groups(const T* x, std::int64_t x_stride, const float* norm,
-                             Body&& body) const {
-    constexpr int kTogether = 2;
-    const int total = rows * groups, first = static_cast<int>(threadIdx.x) / kGroupLanes,
-              within = static_cast<int>(threadIdx.x) % kGroupLanes * kLaneColumns;
-    // All lanes of a warp take part, because they reduce together.
-    for (int begin = first; begin - first % (kWarp / kGroupLanes) < total;
-         begin += kTogether * kGroupsAtOnce) {
-      Lane lane[kTogether], weight[kTogether];
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const int at = begin + j * kGroupsAtOnce, m = at / groups,
-                  column = at % groups * kGroup + within;
-        lane[j] = {}, weight[j] = {};
-        if (at >= total || column >= k) continue;
-        lane[j].load(x + m * x_stride + column);
-        if (norm != nullptr) weight[j].load(norm + column);
-      }
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const int at = begin + j * kGroupsAtOnce;
-        float squares = 0;
-        if (norm != nullptr) {
-          squares = lane[j].squares();
-          lane[j].scale(weight[j]);
-        }
-        body(at < total ? at / groups : -1, at % groups, lane[j], squares);
-      }
-    }
-  }
-  __device__ void put(int m, int g, const Lane& lane, float factor) const {
-    const int within = static_cast<int>(threadIdx.x) % kGroupLanes * kLaneColumns;
-    *reinterpret_cast<uint4*>(codes + m * stride + g * kGroup + within) = lane.rounded(factor);
-  }
-  // Over the lanes of a group.
-  __device__ static unsigned group_max(unsigned x) {
-#pragma unroll
-    for (int step = 1; step < kGroupLanes; step *= 2)
-      x = max(x, __shfl_xor_sync(kAllLanes, x, step));
-    return x;
-  }
-  __device__ static float group_sum(float x) {
-#pragma unroll
-    for (int step = 1; step < kGroupLanes; step *= 2) x += __shfl_xor_sync(kAllLanes, x, step);
-    return x;
-  }
-
-  // Rounds the rows, times the norm weight where there is one. With `norm`, factor[m] := 1 / root
-  // mean square of row m; the epilogue multiplies the sums with it. Without groups a row has one
-  // scale, which the epilogue needs only once: row_scale[m].
-  template <bool kInGroups, class T>
-  __device__ void round(const T* x, std::int64_t x_stride, const RowsAround& around, float* factor,
-                        float* row_scale) const {
-    const float* const norm = around.norm;
-    const bool leads = static_cast<int>(threadIdx.x) % kGroupLanes == 0;
-    for_groups(x, x_stride, norm, [&](int m, int g, const Lane& lane, float squares) {
-      const unsigned largest = group_max(lane.largest());
-      const float sum = norm == nullptr ? 0.0f : group_sum(squares);
-      if (m < 0) return;
-      if (norm != nullptr && leads) *square(m, g) = sum;
-      if constexpr (kInGroups) {
-        const ops::Fp8Scale by = fp8_scale(largest);
-        if (leads) *scale(m, g) = by.scale;
-        put(m, g, lane, by.factor);
-      } else if (leads) {
-        *scale(m, g) = __uint_as_float(largest);
-      }
-    });
-    __syncthreads();
-    const int warp = static_cast<int>(threadIdx.x) / kWarp,
-              lane = static_cast<int>(threadIdx.x) % kWarp;
-    if (warp < rows && (norm != nullptr || !kInGroups)) {
-      if (norm != nullptr) {
-        float total = 0;
-        for (int g = lane; g < groups; g += kWarp) total += *square(warp, g);
-        total = warp_sum(total);
-        if (lane == 0) factor[warp] = 1.0f / sqrtf(total / static_cast<float>(k) + around.eps);
-      }
-      if constexpr (!kInGroups) {
-        unsigned largest = 0;
-        for (int g = lane; g < groups; g += kWarp)
-          largest = max(largest, __float_as_uint(*scale(warp, g)));
-        largest = warp_max(largest);
-        if (lane == 0) {
-          const ops::Fp8Scale by = fp8_scale(largest);
-          row_scale[warp] = by.scale;
-          *square(warp, groups) = by.factor;
-        }
-      }
-    }
-    if constexpr (!kInGroups) {
-      __syncthreads();
-      for_groups(x, x_stride, norm, [&](int m, int g, const Lane& lane, float) {
-        if (m >= 0) put(m, g, lane, *square(m, groups));
-      });
-    }
-    // Factors are read after the barrier of the first tile.
-    if constexpr (!kInGroups) __syncthreads();
-  }
+  bool one_row = false;  // that OneRoundedRow takes
 };
 
 // 4. The pipeline of this warp: a unit is 16 rows by 128 columns of e4m3 for each part of a tile.
@@ -248,6 +96,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     fp8_skinny_kernel(const __grid_constant__ Fp8SkinnyArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float factor[kMaxStreamedRows], row_scale[kMaxStreamedRows];
+  __shared__ OneRowParts parts;
   using Shape = PipelineShape<kParts, kStages>;
   const GemmArgs& a = args.a;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, rows = static_cast<int>(a.m),
@@ -312,6 +161,12 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   };
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue();
+  const float* const norm = args.around.norm;
+  OneRoundedRow row(x, parts);
+  if (args.one_row && norm != nullptr)
+    row.load_norm(norm);
+  else if (norm != nullptr)
+    prefetch_lines(norm, a.k * 4);
   start_next_kernel();
   wait_for_earlier_kernels();
 
@@ -323,15 +178,29 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
                                 .m = m,
                                 .column = static_cast<int>(threadIdx.x % kPipelineRows),
                                 .out = kParts == 2 ? nullptr : a.out + m * a.out_stride};
-  element.load(static_cast<int>(blockIdx.x));
+  [[maybe_unused]] float w_scale[kParts] = {};  // of rows of weights
+  const auto load_inputs = [&](int tile) {
+    element.load(tile);
+    if constexpr (!kInGroups) {
+      if (!element.has_output(tile)) return;
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        w_scale[p] = args.w.of[p * a.n + tile * kPipelineRows + element.column];
+    }
+  };
+  load_inputs(static_cast<int>(blockIdx.x));
 
   // 3. The factor of a normalised row is applied to its sums, because it is known only after the
   // whole row was read.
-  if (a.x_type == DType::kBF16)
+  float row_factor = 1;
+  if (args.one_row)
+    row_factor = norm == nullptr
+                     ? row.round_plain<kInGroups>(static_cast<const Bf16*>(a.x))
+                     : row.round_normed<kInGroups>(static_cast<const float*>(a.x), args.around.eps);
+  else if (a.x_type == DType::kBF16)
     x.round<kInGroups>(static_cast<const Bf16*>(a.x), a.x_stride, args.around, factor, row_scale);
   else
     x.round<kInGroups>(static_cast<const float*>(a.x), a.x_stride, args.around, factor, row_scale);
-  const bool has_norm = args.around.norm != nullptr;
   // Rows past the last one repeat the last row: their sums are never stored.
   const unsigned char* const x_row = x.codes + min(lane / 4, rows - 1) * x.stride;
   const int scale_rows[2] = {min(lane % 4 * 2, rows - 1), min(lane % 4 * 2 + 1, rows - 1)};
@@ -354,16 +223,24 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     // turn before the last were read before this thread arrived at the last barrier.
     __syncthreads();
     if (!element.has_output(tile)) continue;
-    const float row_factor = has_norm ? factor[m] : 1.0f;
+    if (!args.one_row) {
+      row_factor = norm == nullptr ? 1.0f : factor[m];
+      if constexpr (!kInGroups) row_factor *= row_scale[m];
+    }
     element.scale_all(row_factor);
     if constexpr (!kInGroups) {
-      const int n = tile * kPipelineRows + element.column;
-      element.scale = row_factor * row_scale[m] * args.w.of[n];
-      if constexpr (kParts == 2) element.up_scale = row_factor * row_scale[m] * args.w.of[a.n + n];
+      element.scale *= w_scale[0];
+      if constexpr (kParts == 2) element.up_scale *= w_scale[1];
     }
     element.store(reduction, turn, tile);  // 6.
-    element.load(tile + ctas);
+    load_inputs(tile + ctas);
   }
+}
+
+bool takes_one_row(const GemmArgs& a, const RowsAround& around) {
+  if (a.m != 1) return false;
+  return around.norm == nullptr ? a.x_type == DType::kBF16 && a.k <= OneRoundedRow::kMaxPlain
+                                : a.x_type == DType::kF32 && a.k <= OneRoundedRow::kMaxNormed;
 }
 
 }  // namespace
@@ -374,7 +251,8 @@ void gemm_fp8_skinny(Context& ctx, const GemmArgs& gemm, const Fp8Scales& scales
                            .w = scales,
                            .around = around,
                            .tiles = static_cast<int>(plan.tiles),
-                           .staged_bytes = static_cast<int>(fp8_staged_bytes(gemm.k))};
+                           .staged_bytes = static_cast<int>(fp8_staged_bytes(gemm.k)),
+                           .one_row = takes_one_row(gemm, around)};
   const auto launch = [&]<int kParts, int kStages>() {
     const bool whole = gemm.n % kPipelineRows == 0 && gemm.k % (kPipelineWarps * kGroup) == 0;
     const auto run = [&](auto kernel) {

@@ -37,6 +37,10 @@ Fp8Rows rows_in(const Tensor& prepared, const Weight& w) {
   return {static_cast<unsigned char*>(prepared.data), prepared.stride[0], w.columns};
 }
 
+std::int64_t rows_at_once(const Context& ctx, const Weight& w, std::int64_t m) {
+  return fp8_rows_at_once(m, w.columns, w.group != 0, ctx.deterministic, sm_of(ctx));
+}
+
 // Whether x is as the layers gave it; else it is prepared for gemm_fp8_tiles().
 bool is_plain(const Tensor& x) {
   return x.dtype != DType::kU8;
@@ -84,7 +88,7 @@ bool fuses(Activation activation) {
 }  // namespace
 
 bool reads_plain_rows(const Context& ctx, const Weight& w, std::int64_t rows) {
-  return fp8_rows_at_once(rows, w.columns, ctx.deterministic, sm_of(ctx)) > 0;
+  return rows_at_once(ctx, w, rows) > 0;
 }
 
 void prepare_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
@@ -98,8 +102,7 @@ void linear_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bi
   if (args.m == 0 || args.n == 0) return;
   if (is_plain(x)) {
     expect_rows(x);
-    return skinny(ctx, args, w, {},
-                  fp8_rows_at_once(args.m, args.k, ctx.deterministic, sm_of(ctx)));
+    return skinny(ctx, args, w, {}, rows_at_once(ctx, w, args.m));
   }
   gemm_fp8_tiles(ctx, args, scales_of(w));
   if (args.bias != nullptr) add_bias(ctx, args);
@@ -110,7 +113,7 @@ void linear_add_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor
   if (is_plain(x)) {
     expect_rows(x);
     return skinny(ctx, gemm_args(x, w, bias, sum), w, {.add = true},
-                  fp8_rows_at_once(x.dim(0), w.columns, ctx.deterministic, sm_of(ctx)));
+                  rows_at_once(ctx, w, x.dim(0)));
   }
   if (bias.defined()) {
     linear_fp8(ctx, x, w, bias, branch);
@@ -132,7 +135,7 @@ void norm_linear_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const W
   if (is_plain(normed))
     return skinny(ctx, gemm_args(x, w, bias, out), w,
                   {.norm = norm.weight.ptr<float>(), .eps = norm.eps},
-                  fp8_rows_at_once(x.dim(0), w.columns, ctx.deterministic, sm_of(ctx)));
+                  rows_at_once(ctx, w, x.dim(0)));
   fp8_rows(ctx, x, {norm.weight.ptr<float>(), norm.eps}, w.group, rows_in(normed, w));
   linear_fp8(ctx, normed, w, bias, out);
 }
@@ -143,7 +146,7 @@ void gate_up_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& b
     expect_rows(x);
     GemmArgs args = gemm_args(x, w, bias, {});
     args.n = w.rows / 2;
-    const std::int64_t at_once = fp8_rows_at_once(args.m, args.k, ctx.deterministic, sm_of(ctx));
+    const std::int64_t at_once = rows_at_once(ctx, w, args.m);
     return skinny(ctx, args, w, gated_into(out, activation), at_once);
   }
   Tensor halves = both;
@@ -172,8 +175,7 @@ void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const 
     around.norm = norm.weight.ptr<float>(), around.eps = norm.eps;
     GemmArgs args = gemm_args(x, w, bias, {});
     args.n = w.rows / 2;
-    return skinny(ctx, args, w, around,
-                  fp8_rows_at_once(args.m, args.k, ctx.deterministic, sm_of(ctx)));
+    return skinny(ctx, args, w, around, rows_at_once(ctx, w, args.m));
   }
   if (is_plain(normed))
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
