@@ -23,7 +23,8 @@ struct IntSkinnyArgs {
   IntWeights w;
   RowsAround around;
   int tiles = 0;
-  int x_stride = 0;  // elements between rows of x in shared memory
+  int x_stride = 0;                               // elements between rows of x in shared memory
+  bool copies_row = false, has_one_norm = false;  // of one row in its own order
 };
 
 // 3. Rows of x times the norm weight in shared memory, with zeros up to whole units. With a norm,
@@ -78,6 +79,30 @@ __device__ inline void stage_x(const IntSkinnyArgs& args, Bf16* to, float* facto
   }
 }
 
+// The same of one bfloat16 row that stays as it is and begins on 16 bytes.
+__device__ inline void copy_row(const IntSkinnyArgs& args, Bf16* to) {
+  constexpr int kTogether = 8;
+  const auto* const from = static_cast<const uint4*>(args.a.x);
+  auto* const pieces = reinterpret_cast<uint4*>(to);
+  const int whole = args.w.units * kFragmentUnitColumns / 8, own = static_cast<int>(args.a.k / 8);
+  for (int begin = 0; begin < whole; begin += kTogether * kPipelineThreads) {
+    uint4 piece[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      if (begin + j * kPipelineThreads >= whole) break;
+      const int i = begin + j * kPipelineThreads + static_cast<int>(threadIdx.x);
+      piece[j] = i < own ? from[i] : uint4{};
+    }
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      if (begin + j * kPipelineThreads >= whole) break;
+      const int i = begin + j * kPipelineThreads + static_cast<int>(threadIdx.x);
+      if (i < whole) pieces[i] = piece[j];
+    }
+  }
+  __syncthreads();
+}
+
 // Four elements in the weights' order of columns.
 template <class T>
 __device__ inline float4 four_of(const T* x, const std::int32_t* order, int i) {
@@ -95,11 +120,12 @@ __device__ inline float4 four_of(const T* x, const std::int32_t* order, int i) {
 }
 
 // Grid: CTAs that take tiles of 16 rows of w in turn (two parts: 16 of gate and 16 of up).
-template <IntKind kKind, int kParts, int kStages>
+template <IntKind kKind, bool kFine, int kParts, int kStages>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     int_skinny_kernel(const __grid_constant__ IntSkinnyArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float factor[kMaxStreamedRows];
+  __shared__ float squares_of[kPipelineWarps];  // of one row
   const GemmArgs& a = args.a;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, rows = static_cast<int>(a.m),
             units = args.w.units;
@@ -116,7 +142,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const int steps = warp < units ? (units - warp + kPipelineWarps - 1) / kPipelineWarps : 0;
   const std::int64_t tile_bytes = std::int64_t{units} * args.w.unit_bytes,
                      part_bytes = args.tiles * tile_bytes;
-  UnitPipeline<kKind, kParts, kStages> pipeline(shared, args.w);
+  UnitPipeline<kKind, kFine, kParts, kStages> pipeline(shared, args.w);
   int issued_tile = static_cast<int>(blockIdx.x), issued_step = 0;
   const unsigned char* from =
       args.w.of + issued_tile * tile_bytes + std::int64_t{warp} * args.w.unit_bytes;
@@ -135,7 +161,11 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   };
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) issue();
-  if (args.around.norm != nullptr) prefetch_lines(args.around.norm, a.k * 4);
+  OneRowNorm row;
+  if (args.has_one_norm)
+    row.load_weights(args.around.norm, static_cast<int>(a.k));
+  else if (args.around.norm != nullptr)
+    prefetch_lines(args.around.norm, a.k * 4);
   start_next_kernel();
   wait_for_earlier_kernels();
 
@@ -152,16 +182,23 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   // 3. The factor of a normalised row is applied to its sums, because it is known only after the
   // whole row was read.
   const std::int32_t* const order = args.w.order;
-  if (a.x_type == DType::kBF16)
+  if (args.has_one_norm) {
+    row.normalise(static_cast<const float*>(a.x), static_cast<int>(a.k), staged, squares_of);
+    if (m == 0)
+      element.scale_all(OneRowNorm::factor(squares_of, static_cast<int>(a.k), args.around.eps));
+  } else if (args.copies_row) {
+    copy_row(args, staged);
+  } else if (a.x_type == DType::kBF16) {
     stage_x(args, staged, factor, [&](int row, int i, bool has_norm, float4& weight) {
       if (has_norm) weight = four_of(args.around.norm, order, i);
       return four_of(static_cast<const Bf16*>(a.x) + row * a.x_stride, order, i);
     });
-  else
+  } else {
     stage_x(args, staged, factor, [&](int row, int i, bool has_norm, float4& weight) {
       if (has_norm) weight = four_of(args.around.norm, order, i);
       return four_of(static_cast<const float*>(a.x) + row * a.x_stride, order, i);
     });
+  }
   const bool has_norm = args.around.norm != nullptr;
   // Lane 8 i + r has row r of matrix i, which are columns 8 i to 8 i + 7. Rows past the last one
   // repeat the last row: their sums are never stored.
@@ -182,7 +219,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     // turn before the last were read before this thread arrived at the last barrier.
     __syncthreads();
     if (!element.has_output(tile)) continue;
-    if (has_norm) element.scale_all(factor[m]);
+    if (has_norm && !args.has_one_norm) element.scale_all(factor[m]);
     element.store(reduction, turn, tile);  // 6.
     element.load(tile + ctas);
   }
@@ -192,29 +229,35 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 
 void gemm_int_skinny(Context& ctx, const GemmArgs& gemm, const IntWeights& w,
                      const RowsAround& around, const IntSkinnyPlan& plan) {
+  const bool is_one = gemm.m == 1 && w.order == nullptr, has_norm = around.norm != nullptr;
   const IntSkinnyArgs args{.a = gemm,
                            .w = w,
                            .around = around,
                            .tiles = static_cast<int>(plan.tiles),
-                           .x_stride = static_cast<int>(int_staged_stride(gemm.k))};
-  const auto launch = [&]<IntKind kKind, int kParts, int kStages>() {
-    launch_dependent(
-        ctx, "skinny GEMM of weights in fragments", int_skinny_kernel<kKind, kParts, kStages>,
-        dim3(static_cast<unsigned>(plan.blocks)), kPipelineThreads, plan.shared_bytes, args);
+                           .x_stride = static_cast<int>(int_staged_stride(gemm.k)),
+                           .copies_row = is_one && gemm.x_type == DType::kBF16 && !has_norm,
+                           .has_one_norm = is_one && has_norm && gemm.x_type == DType::kF32 &&
+                                           gemm.k % kFragmentUnitColumns == 0 &&
+                                           gemm.k <= OneRowNorm::kMaxElements};
+  const auto launch = [&]<IntKind kKind, bool kFine, int kParts, int kStages>() {
+    launch_dependent(ctx, "skinny GEMM of weights in fragments",
+                     int_skinny_kernel<kKind, kFine, kParts, kStages>,
+                     dim3(static_cast<unsigned>(plan.blocks)), kPipelineThreads, plan.shared_bytes,
+                     args);
   };
-  const auto with_parts = [&]<IntKind kKind, int kParts>() {
+  const auto with_parts = [&]<IntKind kKind, bool kFine, int kParts>() {
     constexpr int kBits = kBitsOf<kKind>;
     if (plan.stages == kIntStages<kBits, kParts>)
-      return launch.template operator()<kKind, kParts, kIntStages<kBits, kParts>>();
-    launch.template operator()<kKind, kParts, kFewIntStages<kBits, kParts>>();
+      return launch.template operator()<kKind, kFine, kParts, kIntStages<kBits, kParts>>();
+    launch.template operator()<kKind, kFine, kParts, kFewIntStages<kBits, kParts>>();
   };
-  const auto with_kind = [&]<IntKind kKind>() {
-    return around.gated != nullptr ? with_parts.template operator()<kKind, 2>()
-                                   : with_parts.template operator()<kKind, 1>();
-  };
-  if (w.kind == IntKind::kFp4) return with_kind.template operator()<IntKind::kFp4>();
-  return w.kind == IntKind::kInt4 ? with_kind.template operator()<IntKind::kInt4>()
-                                  : with_kind.template operator()<IntKind::kInt8>();
+  with_int_kind(w, [&]<IntKind kKind, bool kFine>() {
+    // FP8 has a kernel of its own (kernels/cuda/fp8/gemm_fp8_skinny.cu).
+    if constexpr (kKind != IntKind::kFp8) {
+      if (around.gated != nullptr) return with_parts.template operator()<kKind, kFine, 2>();
+      with_parts.template operator()<kKind, kFine, 1>();
+    }
+  });
 }
 
 }  // namespace sluice::cuda

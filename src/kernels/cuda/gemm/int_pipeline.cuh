@@ -8,8 +8,9 @@
 
 namespace sluice::cuda {
 
-// The pipeline of this warp. A stage has a unit of each part of a tile.
-template <IntKind kKind, int kParts, int kStages>
+// The pipeline of this warp. A stage has a unit of each part of a tile. kFine: a unit has several
+// groups.
+template <IntKind kKind, bool kFine, int kParts, int kStages>
 class UnitPipeline {
  public:
   __device__ UnitPipeline(unsigned char* shared, const IntWeights& w)
@@ -45,7 +46,10 @@ class UnitPipeline {
     take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
     if constexpr (kKind == IntKind::kFp4)
       if (have_small_scales(stage)) return multiply_scaled(stage, x, sums);
-    multiply(stage, x, sums);
+    if constexpr (kFine)
+      multiply(stage, x, sums);
+    else
+      multiply_group(stage, x, sums);
   }
 
  private:
@@ -88,6 +92,47 @@ class UnitPipeline {
       for (int i = 0; i < 4; ++i) sums.c[p][0][i] += second_sums[p][i];
   }
 
+  // A unit is one group, so nothing branches between its MMAs.
+  __device__ void multiply_group(const unsigned char* stage, std::uint32_t x,
+                                 PipelineSums<kParts, 1>& sums) const {
+    const int lane = threadIdx.x % kWarp, g = lane / 4;
+    std::uint32_t xs[4][4];
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) ldmatrix_x4(xs[quarter], x + quarter * 64);
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      const unsigned char* unit = stage + p * w_.unit_bytes;
+      uint4 codes[kBitsOf<kKind> / 2];
+#pragma unroll
+      for (int i = 0; i < kBitsOf<kKind> / 2; ++i)
+        codes[i] = *reinterpret_cast<const uint4*>(unit + (i * kWarp + lane) * 16);
+      const float2 scale = fragment_scales<kKind>(unit, 0, g, w_.in_bf16);
+      [[maybe_unused]] FragmentZeros zeros = FragmentZeros::middle();
+      if constexpr (kKind == IntKind::kInt4)
+        if (w_.has_zeros) zeros = FragmentZeros::at(unit, 1, 0, g);
+      float group_sums[2][4] = {};  // two chains of MMAs
+#pragma unroll
+      for (int quarter = 0; quarter < 4; ++quarter) {
+        std::uint32_t a[2][4];
+        if constexpr (kKind == IntKind::kInt4) {
+          const uint4& two = codes[quarter / 2];
+          nibbles_to_fragments(quarter % 2 == 0 ? two.x : two.z, zeros, a[0]);
+          nibbles_to_fragments(quarter % 2 == 0 ? two.y : two.w, zeros, a[1]);
+        } else {
+          bytes_to_fragments<kKind>(codes[quarter].x, codes[quarter].y, a[0]);
+          bytes_to_fragments<kKind>(codes[quarter].z, codes[quarter].w, a[1]);
+        }
+        mma_m16n8k16(group_sums[0], a[0], xs[quarter][0], xs[quarter][1]);
+        mma_m16n8k16(group_sums[1], a[1], xs[quarter][2], xs[quarter][3]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        sums.c[p][0][i] =
+            fmaf(group_sums[0][i] + group_sums[1][i], i < 2 ? scale.x : scale.y, sums.c[p][0][i]);
+    }
+  }
+
+  // Groups of a quarter of a unit, or of half of one, too.
   __device__ void multiply(const unsigned char* stage, std::uint32_t x,
                            PipelineSums<kParts, 1>& sums) const {
     const int lane = threadIdx.x % kWarp, g = lane / 4,

@@ -8,7 +8,14 @@ namespace sluice::cuda {
 
 // gemm_int_skinny.cu: rows of x that it reads at once. 0: gemm_int_sm90.cu takes all of them. The
 // choice must not depend on m in deterministic runs.
-std::int64_t int_rows_at_once(std::int64_t m, std::int64_t k, int bits, bool deterministic, int sm);
+struct IntRowsInputs {
+  std::int64_t m = 0, k = 0;
+  int bits = 4;
+  bool gated = false;  // act(gate) * up is fused
+  bool deterministic = false;
+  int sm = 90;
+};
+std::int64_t int_rows_at_once(const IntRowsInputs& inputs);
 
 // Elements between rows of x in shared memory, for k columns: whole units, and eight rows begin in
 // eight different groups of four banks.

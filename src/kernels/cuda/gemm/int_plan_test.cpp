@@ -11,16 +11,21 @@ namespace {
 constexpr std::int64_t kUnits[] = {1056, 1216, 2176};
 
 TEST(IntPlan, FewRowsAreReadAtOnceUnlessOrderMustNotDependOnThem) {
-  EXPECT_EQ(int_rows_at_once(1, 4096, 4, false, 90), 1);
-  EXPECT_EQ(int_rows_at_once(8, 4096, 4, false, 90), 8);
-  EXPECT_EQ(int_rows_at_once(9, 4096, 4, false, 90), 0);
-  EXPECT_EQ(int_rows_at_once(8, 14336, 4, false, 90), 0);
-  EXPECT_EQ(int_rows_at_once(1, 14336, 4, false, 90), 1);
-  for (const std::int64_t m : {1, 8, 300}) EXPECT_EQ(int_rows_at_once(m, 4096, 4, true, 90), 0);
+  for (const std::int64_t k : {4096, 14336}) EXPECT_EQ(int_rows_at_once({.m = 1, .k = k}), 1);
+  EXPECT_EQ(int_rows_at_once({.m = 2, .k = 4096}), 2);
+  EXPECT_EQ(int_rows_at_once({.m = 3, .k = 4096}), 0);
+  EXPECT_EQ(int_rows_at_once({.m = 2, .k = 14336}), 0);
+  // What is fused pays for more rows.
+  EXPECT_EQ(int_rows_at_once({.m = 4, .k = 4096, .gated = true}), 4);
+  EXPECT_EQ(int_rows_at_once({.m = 5, .k = 4096, .gated = true}), 0);
+  EXPECT_EQ(int_rows_at_once({.m = 8, .k = 4096, .bits = 8, .gated = true}), 8);
+  EXPECT_EQ(int_rows_at_once({.m = 9, .k = 128, .bits = 8, .gated = true}), 0);
+  for (const std::int64_t m : {1, 8, 300})
+    EXPECT_EQ(int_rows_at_once({.m = m, .k = 4096, .deterministic = true}), 0);
   // Other GPUs have no tiles.
   for (const std::int64_t m : {1, 8, 300}) {
-    EXPECT_EQ(int_rows_at_once(m, 4096, 4, true, 80), 1);
-    EXPECT_GE(int_rows_at_once(m, 4096, 4, false, 80), 1);
+    EXPECT_EQ(int_rows_at_once({.m = m, .k = 4096, .deterministic = true, .sm = 80}), 1);
+    EXPECT_GE(int_rows_at_once({.m = m, .k = 4096, .sm = 80}), 1);
   }
 }
 
@@ -52,7 +57,8 @@ TEST(IntPlan, SkinnyLaunchesFitInSharedMemory) {
         for (const std::int64_t k : {128, 4096, 14336})
           for (std::int64_t m = 1; m <= 8; ++m) {
             const int bits = unit > 2000 ? 8 : 4;
-            const std::int64_t rows = int_rows_at_once(m, k, bits, false, sm);
+            const std::int64_t rows =
+                int_rows_at_once({.m = m, .k = k, .bits = bits, .gated = gated, .sm = sm});
             if (rows == 0) continue;
             const IntSkinnyPlan plan = plan_int_skinny({.m = rows,
                                                         .n = 4096,

@@ -34,9 +34,14 @@ GemmArgs gemm_args(const Tensor& x, const Weight& w, const Tensor& bias, const T
 }
 
 // Rows that the kernel of few rows takes at once; 0: tiles take them.
-std::int64_t rows_at_once(const Context& ctx, const Tensor& x, const Weight& w) {
-  return int_rows_at_once(x.dim(0), w.columns, fragment_unit(w).bits, ctx.deterministic,
-                          sm_of(ctx));
+std::int64_t rows_at_once(const Context& ctx, const Tensor& x, const Weight& w,
+                          bool gated = false) {
+  return int_rows_at_once({.m = x.dim(0),
+                           .k = w.columns,
+                           .bits = fragment_unit(w).bits,
+                           .gated = gated,
+                           .deterministic = ctx.deterministic,
+                           .sm = sm_of(ctx)});
 }
 
 // Four elements load at once, and the kernels count columns in 32 bits.
@@ -48,9 +53,20 @@ void expect_rows(const Tensor& x, const Weight& w) {
         "rows of x for integer weights begin {} elements apart", x.stride[0]);
 }
 
-void skinny(Context& ctx, const GemmArgs& args, const Weight& w, const RowsAround& around,
+// Columns from which a kernel of its own puts few rows in the weight's order: every CTA of the GEMM
+// would gather all of them.
+constexpr std::int64_t kOrderedFrom = 8192;
+
+void skinny(Context& ctx, GemmArgs args, const Weight& w, const RowsAround& around,
             std::int64_t at_once) {
-  const IntWeights weights = weights_of(w);
+  IntWeights weights = weights_of(w);
+  if (weights.order != nullptr && args.k > kOrderedFrom && args.x_type == DType::kBF16 &&
+      ctx.cuda != nullptr && args.m * args.k * 2 <= ctx.cuda->scratch_bytes()) {
+    order_columns(ctx, args.x, args.x_stride, weights.order, args.m, args.k, ctx.cuda->scratch(),
+                  args.k);
+    args.x = ctx.cuda->scratch(), args.x_stride = args.k;
+    weights.order = nullptr;
+  }
   for (std::int64_t m = 0; m < args.m; m += at_once) {
     GemmArgs part = args;
     RowsAround around_part = around;
@@ -164,7 +180,7 @@ void norm_linear_fragments(Context& ctx, const Tensor& x, const RowNorm& norm, c
 void gate_up_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                        Activation activation, const Tensor& both, const Weight& /*next*/,
                        const Tensor& out) {
-  const std::int64_t at_once = rows_at_once(ctx, x, w);
+  const std::int64_t at_once = rows_at_once(ctx, x, w, fuses(w, activation, out));
   if (at_once > 0 && fuses(w, activation, out)) {
     expect_rows(x, w);
     GemmArgs args = gemm_args(x, w, bias, {});
@@ -182,7 +198,7 @@ void gate_up_fragments(Context& ctx, const Tensor& x, const Weight& w, const Ten
 void norm_gate_up_fragments(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                             const Tensor& bias, Activation activation, const Tensor& normed,
                             const Tensor& both, const Weight& next, const Tensor& out) {
-  const std::int64_t at_once = rows_at_once(ctx, x, w);
+  const std::int64_t at_once = rows_at_once(ctx, x, w, fuses(w, activation, out));
   if (at_once > 0 && fuses(w, activation, out) && x.dtype == DType::kF32 &&
       norm.weight.dtype == DType::kF32) {
     expect_rows(x, w);

@@ -55,7 +55,7 @@ __device__ inline void stage_plain(const FragmentExpertArgs& a, int rows, Bf16* 
 }
 
 // 2. Grid: CTAs that take tiles of eight columns of selected experts in turn.
-template <IntKind kKind, int kStages>
+template <IntKind kKind, bool kFine, int kStages>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     gates_kernel(const __grid_constant__ FragmentExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const int each = (a.n + kTileColumns - 1) / kTileColumns, tiles = chosen.count * each;
   const int steps = warp < units ? (units - warp + kPipelineWarps - 1) / kPipelineWarps : 0;
   const int ctas = static_cast<int>(gridDim.x);
-  UnitPipeline<kKind, 1, kStages> pipeline(shared, a.w);
+  UnitPipeline<kKind, kFine, 1, kStages> pipeline(shared, a.w);
   int issued_tile = static_cast<int>(blockIdx.x), issued_step = 0;
   const unsigned char* from = nullptr;
   // Weights of the next tile load while this tile ends: the pipeline does not drain.
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 }
 
 // 3. Grid: CTAs that take tiles of 16 columns in turn.
-template <IntKind kKind, int kStages>
+template <IntKind kKind, bool kFine, int kStages>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     sums_kernel(const __grid_constant__ FragmentExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     place.unit += kPipelineWarps;
     for (place.column += kPipelineWarps; place.column >= each; place.column -= each) ++place.slot;
   };
-  UnitPipeline<kKind, 1, kStages> pipeline(shared, a.w);
+  UnitPipeline<kKind, kFine, 1, kStages> pipeline(shared, a.w);
   int issued_tile = static_cast<int>(blockIdx.x);
   Place issued = first_place();
   const auto issue = [&] {
@@ -229,13 +229,14 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   }
 }
 
-template <IntKind kKind>
+template <IntKind kKind, bool kFine>
 void launch_both(Context& ctx, const FragmentExpertArgs& up, const FragmentExpertArgs& down,
                  const FragmentExpertsPlan& plan) {
   constexpr int kStages = kIntStages<kBitsOf<kKind>, 1>;
-  launch_dependent(ctx, "expert gate/up projections in fragments", gates_kernel<kKind, kStages>,
-                   static_cast<unsigned>(plan.gate_blocks), kPipelineThreads, plan.gate_bytes, up);
-  launch_dependent(ctx, "expert down projections in fragments", sums_kernel<kKind, kStages>,
+  launch_dependent(ctx, "expert gate/up projections in fragments",
+                   gates_kernel<kKind, kFine, kStages>, static_cast<unsigned>(plan.gate_blocks),
+                   kPipelineThreads, plan.gate_bytes, up);
+  launch_dependent(ctx, "expert down projections in fragments", sums_kernel<kKind, kFine, kStages>,
                    static_cast<unsigned>(plan.down_blocks), kPipelineThreads, plan.down_bytes,
                    down);
 }
@@ -272,16 +273,8 @@ void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights&
   down.sum = sum.ptr<float>(), down.sum_stride = sum.stride[0];
   down.n = up.k, down.k = up.n;
   down.staged_stride = static_cast<int>(int_staged_stride(shape.width));
-  switch (w13.kind) {
-    case IntKind::kInt4:
-      return launch_both<IntKind::kInt4>(ctx, up, down, plan);
-    case IntKind::kInt8:
-      return launch_both<IntKind::kInt8>(ctx, up, down, plan);
-    case IntKind::kFp8:
-      return launch_both<IntKind::kFp8>(ctx, up, down, plan);
-    case IntKind::kFp4:
-      return launch_both<IntKind::kFp4>(ctx, up, down, plan);
-  }
+  with_int_kind(
+      w13, [&]<IntKind kKind, bool kFine>() { launch_both<kKind, kFine>(ctx, up, down, plan); });
 }
 
 }  // namespace sluice::cuda
