@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/types/fp8.h"
 #include "ops/session.h"
+#include "poison.h"
 #include "tensor/cuda_runtime.h"
 
 namespace sluice::oracle {
@@ -226,6 +227,7 @@ void Bench::compare(const std::string& op, const std::string& label,
   };
   std::vector<std::vector<std::byte>> got;
   for (int i = 0; i < 2; ++i) {
+    poison_shared_memory(gpu);
     run(gpu);
     stream.synchronize();
     for (const Output& output : outputs) got.push_back(output.twin->download());

@@ -5,8 +5,8 @@
 //   bench.compare("rms_norm", "7 x 64", {{&out, Allowed{.relative = 1e-6}}},
 //                 [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), eps, out(ctx)); });
 //
-// Outputs are poisoned before every run. The GPU runs twice and must give the same bits. The gaps
-// between rows must not change.
+// Outputs and shared memory are poisoned before every run. The GPU runs twice and must give the
+// same bits. The gaps between rows must not change.
 #pragma once
 
 #include <fmt/format.h>
