@@ -28,17 +28,17 @@ inline constexpr GpuMachine kGpuMachines[] = {
 };
 
 inline constexpr CostConstants kCalibratedConstants{
-    .launch_s = 5.654e-06,
-    .stream_share = 0.9282,
-    .rows_share = 0.9511,
-    .gemm_share = 0.9026,
-    .expert_gemm_share = 0.2211,
-    .prefill_attention_share = 0.6678,
-    .converted_per_s = 3.905e+12,
-    .sum_s = 7.65e-06,
-    .nccl_s = 1.088e-05,
+    .launch_s = 5.148e-06,
+    .stream_share = 0.9058,
+    .rows_share = 1,
+    .gemm_share = 0.8884,
+    .expert_gemm_share = 0.2194,
+    .prefill_attention_share = 0.695,
+    .converted_per_s = 3.872e+12,
+    .sum_s = 7.547e-06,
+    .nccl_s = 1.094e-05,
     .peer_s = 1e-06,
-    .link_share = 0.5423,
+    .link_share = 0.4754,
 };
 
 }  // namespace sluice

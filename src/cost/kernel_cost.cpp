@@ -7,10 +7,12 @@
 namespace sluice {
 namespace {
 
-constexpr double kTile = 128;         // rows and columns of a tile of a product of many rows
-constexpr double kMinRowsInFp8 = 64;  // fewer rows are multiplied in bfloat16
+constexpr double kTile = 128;               // rows and columns of a tile of a product of many rows
+constexpr double kMinExpertRowsInFp8 = 64;  // fewer rows of an expert are multiplied in bfloat16
 // Rows for which a kernel converts a weight once: of few rows, and of many.
 constexpr double kFewRows = 64, kRowsOfFew = 32;
+// The kernel of the fewest rows has no tiles to fill: it converts twice as fast.
+constexpr double kSkinnyConversion = 0.5;
 constexpr double kMiB = 1 << 20;
 constexpr double kPeerGatherBytes = kMiB;  // of one GPU; kernels gather no more
 
@@ -23,15 +25,20 @@ double wave_share(const KernelWork& work, const GpuMachine& machine) {
   return tiles / (waves * machine.num_sms);
 }
 
+// How often a kernel converts a weight, in units of converted_per_s.
+double conversions_of(double rows, bool is_experts) {
+  if (!is_experts && rows <= kSkinnyRows) return kSkinnyConversion;
+  return std::ceil(rows / (rows <= kFewRows ? kRowsOfFew : kTile));
+}
+
 double product_seconds(const KernelWork& work, const GpuMachine& machine,
                        const CostConstants& constants) {
   const bool is_experts = work.kind == KernelKind::kExperts;
   const double share =
       is_experts || work.rows <= kSkinnyRows ? constants.stream_share : constants.rows_share;
   const double read_s = (work.weight_bytes + work.bytes) / (machine.copy_bytes_per_s * share);
-  const bool in_fp8 = work.is_fp8 && work.rows >= kMinRowsInFp8;
-  const double conversions =
-      in_fp8 ? 0 : std::ceil(work.rows / (work.rows <= kFewRows ? kRowsOfFew : kTile));
+  const bool in_fp8 = work.is_fp8 && (!is_experts || work.rows >= kMinExpertRowsInFp8);
+  const double conversions = in_fp8 ? 0 : conversions_of(work.rows, is_experts);
   const double convert_s = conversions * work.converted / (constants.converted_per_s * share);
   const double peak = in_fp8 ? machine.fp8_flops : machine.bf16_flops;
   const double matrix_share =
