@@ -11,6 +11,7 @@
 //                       promoted with its scales.
 //   5. reduction.put    the warps' sums to shared memory
 //   6. element.store    epilogue: sum over the warps, scale, bias, activation or residual
+#include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/cuda/fp8/fp8_plan.h"
@@ -237,8 +238,9 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   }
 }
 
+// A row behind the first may begin on 8 bytes, where rows are taken one by one.
 bool takes_one_row(const GemmArgs& a, const RowsAround& around) {
-  if (a.m != 1) return false;
+  if (a.m != 1 || !begins_on_16(a.x)) return false;
   return around.norm == nullptr ? a.x_type == DType::kBF16 && a.k <= OneRoundedRow::kMaxPlain
                                 : a.x_type == DType::kF32 && a.k <= OneRoundedRow::kMaxNormed;
 }

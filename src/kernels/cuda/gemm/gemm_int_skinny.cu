@@ -11,6 +11,7 @@
 //                       registers, and the sums of a group are promoted with its scales.
 //   5. reduction.put    the warps' sums to shared memory
 //   6. element.store    epilogue: sum over the warps, scale, bias, activation or residual
+#include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm/int_pipeline.cuh"
 #include "kernels/cuda/gemm/skinny_output.cuh"
@@ -230,15 +231,15 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 void gemm_int_skinny(Context& ctx, const GemmArgs& gemm, const IntWeights& w,
                      const RowsAround& around, const IntSkinnyPlan& plan) {
   const bool is_one = gemm.m == 1 && w.order == nullptr, has_norm = around.norm != nullptr;
-  const IntSkinnyArgs args{.a = gemm,
-                           .w = w,
-                           .around = around,
-                           .tiles = static_cast<int>(plan.tiles),
-                           .x_stride = static_cast<int>(int_staged_stride(gemm.k)),
-                           .copies_row = is_one && gemm.x_type == DType::kBF16 && !has_norm,
-                           .has_one_norm = is_one && has_norm && gemm.x_type == DType::kF32 &&
-                                           gemm.k % kFragmentUnitColumns == 0 &&
-                                           gemm.k <= OneRowNorm::kMaxElements};
+  const IntSkinnyArgs args{
+      .a = gemm,
+      .w = w,
+      .around = around,
+      .tiles = static_cast<int>(plan.tiles),
+      .x_stride = static_cast<int>(int_staged_stride(gemm.k)),
+      .copies_row = is_one && begins_on_16(gemm.x) && gemm.x_type == DType::kBF16 && !has_norm,
+      .has_one_norm = is_one && has_norm && gemm.x_type == DType::kF32 &&
+                      gemm.k % kFragmentUnitColumns == 0 && gemm.k <= OneRowNorm::kMaxElements};
   const auto launch = [&]<IntKind kKind, bool kFine, int kParts, int kStages>() {
     launch_dependent(ctx, "skinny GEMM of weights in fragments",
                      int_skinny_kernel<kKind, kFine, kParts, kStages>,

@@ -92,7 +92,7 @@ class UnitPipeline {
       for (int i = 0; i < 4; ++i) sums.c[p][0][i] += second_sums[p][i];
   }
 
-  // A unit is one group, so nothing branches between its MMAs.
+  // A unit is one group, so nothing branches between the MMAs of a part.
   __device__ void multiply_group(const unsigned char* stage, std::uint32_t x,
                                  PipelineSums<kParts, 1>& sums) const {
     const int lane = threadIdx.x % kWarp, g = lane / 4;

@@ -13,6 +13,8 @@ constexpr std::int64_t kSkinnyRows = 8;
 // 2026-11-29: with more, tiles are faster, which fuse no activation.
 constexpr std::int64_t kPlainElements = 8 << 10, kGatedElements4 = 16 << 10,
                        kGatedElements8 = 32 << 10;
+// Where tiles take a gate and its up, they take them without the activation, too (linear_int.cpp).
+static_assert(kPlainElements <= kGatedElements4 && kPlainElements <= kGatedElements8);
 // Maximum bytes of x in shared memory, beside a pipeline and the sums of eight rows.
 constexpr std::int64_t kMaxStagedBytes = 104 << 10;
 constexpr std::int64_t kMaxStagedBytesElsewhere = 32 << 10;  // GPUs besides Hopper have less

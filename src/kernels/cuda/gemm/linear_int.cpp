@@ -53,14 +53,14 @@ void expect_rows(const Tensor& x, const Weight& w) {
         "rows of x for integer weights begin {} elements apart", x.stride[0]);
 }
 
-// Columns from which a kernel of its own puts few rows in the weight's order: every CTA of the GEMM
+// With more columns a kernel of its own puts few rows in the weight's order: every CTA of the GEMM
 // would gather all of them.
-constexpr std::int64_t kOrderedFrom = 8192;
+constexpr std::int64_t kMaxGathered = 8192;
 
 void skinny(Context& ctx, GemmArgs args, const Weight& w, const RowsAround& around,
             std::int64_t at_once) {
   IntWeights weights = weights_of(w);
-  if (weights.order != nullptr && args.k > kOrderedFrom && args.x_type == DType::kBF16 &&
+  if (weights.order != nullptr && args.k > kMaxGathered && args.x_type == DType::kBF16 &&
       ctx.cuda != nullptr && args.m * args.k * 2 <= ctx.cuda->scratch_bytes()) {
     order_columns(ctx, args.x, args.x_stride, weights.order, args.m, args.k, ctx.cuda->scratch(),
                   args.k);
