@@ -34,11 +34,11 @@ inline constexpr CostConstants kCalibratedConstants{
     .gemm_share = 0.8884,
     .expert_gemm_share = 0.2194,
     .prefill_attention_share = 0.695,
-    .converted_per_s = 3.872e+12,
+    .converted_per_s = 3.879e+12,
     .sum_s = 7.547e-06,
-    .nccl_s = 1.094e-05,
+    .nccl_s = 1.093e-05,
     .peer_s = 1e-06,
-    .link_share = 0.4754,
+    .link_share = 0.4749,
 };
 
 }  // namespace sluice

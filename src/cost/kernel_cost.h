@@ -30,7 +30,7 @@ struct KernelWork {
   double converted = 0;      // weights that are stored in less than 16 bits
   double bytes = 0;          // all else that is read and written
   double operations = 0;     // multiplications and additions
-  bool is_fp8 = false;       // multiplied in FP8 where rows are many
+  bool is_fp8 = false;       // multiplied in FP8; rows of experts where they are many
   double message_bytes = 0;  // of a collective: of the whole tensor
   int ranks = 1;             // that take part
 };

@@ -34,7 +34,7 @@ void add_products(const PartInputs& in, const Matrices& matrices, double rows, K
     const double bits = element_bits(matrix.stored, in.step.types);
     const bool is_fp8 = in.step.types.is_fp8 && bits < 16;
     double launches = is_chained && rows <= kSkinnyRows ? 0 : matrix.launches;
-    if (is_fp8 && rows > kSkinnyRows && matrix.needs_fp8_rows) ++launches;
+    if (is_fp8 && rows > 1 && matrix.needs_fp8_rows) ++launches;
     out.push_back({.kind = KernelKind::kProduct,
                    .launches = launches,
                    .rows = rows,
