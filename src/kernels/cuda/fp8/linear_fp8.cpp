@@ -55,6 +55,7 @@ void expect_rows(const Tensor& x) {
 
 void skinny(Context& ctx, const GemmArgs& args, const Weight& w, const RowsAround& around,
             std::int64_t at_once) {
+  check(at_once > 0, "{} plain rows for FP8 weights that take prepared ones", args.m);
   for (std::int64_t m = 0; m < args.m; m += at_once) {
     GemmArgs part = args;
     RowsAround around_part = around;
@@ -127,8 +128,8 @@ void linear_add_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor
 void norm_linear_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                      const Tensor& bias, const Tensor& normed, const Tensor& out) {
   if (norm.weight.dtype != DType::kF32 || x.stride[0] % 4 != 0) {
-    check(is_plain(normed) || norm.weight.dtype == DType::kF32, "a norm weight is {}",
-          dtype_name(norm.weight.dtype));
+    check(is_plain(normed), "a norm weight of {} and rows {} elements apart, for rows of FP8",
+          dtype_name(norm.weight.dtype), x.stride[0]);
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
     return linear_fp8(ctx, normed, w, bias, out);
   }
@@ -177,6 +178,9 @@ void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const 
     args.n = w.rows / 2;
     return skinny(ctx, args, w, around, rows_at_once(ctx, w, args.m));
   }
+  check(plain_norm || is_plain(normed),
+        "a norm weight of {} and rows {} elements apart, for rows of FP8",
+        dtype_name(norm.weight.dtype), x.stride[0]);
   if (is_plain(normed))
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
   else

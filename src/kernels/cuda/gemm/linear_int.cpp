@@ -60,6 +60,7 @@ constexpr std::int64_t kMaxGathered = 8192;
 void skinny(Context& ctx, GemmArgs args, const Weight& w, const RowsAround& around,
             std::int64_t at_once) {
   IntWeights weights = weights_of(w);
+  check(weights.kind != IntKind::kFp8, "FP8 weights of a linear layer lie in fragments");
   if (weights.order != nullptr && args.k > kMaxGathered && args.x_type == DType::kBF16 &&
       ctx.cuda != nullptr && args.m * args.k * 2 <= ctx.cuda->scratch_bytes()) {
     order_columns(ctx, args.x, args.x_stride, weights.order, args.m, args.k, ctx.cuda->scratch(),
