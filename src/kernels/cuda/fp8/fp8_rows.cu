@@ -14,8 +14,7 @@ constexpr int kMaxThreads = 1024, kMinWarps = 4;
 // Groups of a warp that load together. With 1,024 threads a turn has 16,384 columns.
 constexpr int kTogether = 4;
 constexpr int kGroup = static_cast<int>(ops::kFp8Group);
-constexpr unsigned kMaxPrefetchingRows = 64;
-constexpr std::int64_t kMaxSplitRows = 64, kMaxSplitWarps = 8;
+constexpr int kFewRows = 64, kMaxSplitWarps = 8;
 
 template <class T>
 struct PlainRows {
@@ -51,9 +50,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     round_rows_kernel(Rows rows, Fp8Norm norm, Fp8Rows out) {
   __shared__ float scales[kInGroups ? kMaxFp8Groups : 1], squares_of[kMaxThreads / kWarp];
   __shared__ unsigned largest_of_warp[kMaxThreads / kWarp];
-  // They do not depend on the kernel before. Many rows find them in L2.
-  if (norm.weight != nullptr && blockIdx.x < kMaxPrefetchingRows)
-    prefetch_lines(norm.weight, out.columns * 4);
+  // They do not depend on the kernel before. Further rows find them in L2.
+  if (norm.weight != nullptr && blockIdx.x < kFewRows) prefetch_lines(norm.weight, out.columns * 4);
   begin_dependent();
   const std::int64_t m = blockIdx.x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp,
@@ -138,7 +136,7 @@ void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm,
   const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group),
                      turns = (groups + kTogether - 1) / kTogether;
   // Few rows leave SMs to several CTAs of a row.
-  const bool splits = group != 0 && norm.weight == nullptr && m <= kMaxSplitRows;
+  const bool splits = group != 0 && norm.weight == nullptr && m <= kFewRows;
   const int warps = static_cast<int>(
       std::clamp<std::int64_t>(turns, kMinWarps, splits ? kMaxSplitWarps : kMaxThreads / kWarp));
   const dim3 grid(static_cast<unsigned>(m),

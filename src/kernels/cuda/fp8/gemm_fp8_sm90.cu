@@ -59,18 +59,12 @@ class Fp8Consumer {
     for (float& sum : sums) sum = 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) scales_of_[r] = args_.x.scales(row_of(place, r));
-    if constexpr (kLoadsAhead) {
-      RowScales scales;
-      load(scales, place);
-      multiply_steps(*this, args_.loads.steps, sums);
+    [[maybe_unused]] RowScales scales;
+    if constexpr (kLoadsAhead) load(scales, place);
+    multiply_steps(*this, args_.loads.steps, sums);
+    if constexpr (!kGroups) {
+      if constexpr (!kLoadsAhead) load(scales, place);
       apply(scales, sums);
-    } else {
-      multiply_steps(*this, args_.loads.steps, sums);
-      if constexpr (!kGroups) {
-        RowScales scales;
-        load(scales, place);
-        apply(scales, sums);
-      }
     }
     store(sums, place);
   }

@@ -81,6 +81,17 @@ RowsAround gated_into(const Tensor& out, Activation activation) {
           .gated_stride = out.stride[0],
           .gelu = activation == Activation::kGeluTanh};
 }
+
+// Whether kernels fuse the norm.
+bool is_plain(const RowNorm& norm, const Tensor& x) {
+  return norm.weight.dtype == DType::kF32 && x.stride[0] % 4 == 0;
+}
+void expect_norm(const RowNorm& norm, const Tensor& x, const Tensor& normed) {
+  check(is_plain(norm, x) || is_plain(normed),
+        "a norm weight of {} and rows {} elements apart, for rows of FP8",
+        dtype_name(norm.weight.dtype), x.stride[0]);
+}
+
 // The activations that kernels fuse.
 bool fuses(Activation activation) {
   return activation <= Activation::kGeluTanh;
@@ -127,9 +138,8 @@ void linear_add_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor
 
 void norm_linear_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                      const Tensor& bias, const Tensor& normed, const Tensor& out) {
-  if (norm.weight.dtype != DType::kF32 || x.stride[0] % 4 != 0) {
-    check(is_plain(normed), "a norm weight of {} and rows {} elements apart, for rows of FP8",
-          dtype_name(norm.weight.dtype), x.stride[0]);
+  expect_norm(norm, x, normed);
+  if (!is_plain(norm, x)) {
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
     return linear_fp8(ctx, normed, w, bias, out);
   }
@@ -170,17 +180,14 @@ void gate_up_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& b
 void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                       const Tensor& bias, Activation activation, const Tensor& normed,
                       const Tensor& both, const Weight& next, const Tensor& out) {
-  const bool plain_norm = norm.weight.dtype == DType::kF32 && x.stride[0] % 4 == 0;
-  if (is_plain(normed) && plain_norm && fuses(activation) && out.dtype == DType::kBF16) {
+  expect_norm(norm, x, normed);
+  if (is_plain(normed) && is_plain(norm, x) && fuses(activation) && out.dtype == DType::kBF16) {
     RowsAround around = gated_into(out, activation);
     around.norm = norm.weight.ptr<float>(), around.eps = norm.eps;
     GemmArgs args = gemm_args(x, w, bias, {});
     args.n = w.rows / 2;
     return skinny(ctx, args, w, around, rows_at_once(ctx, w, args.m));
   }
-  check(plain_norm || is_plain(normed),
-        "a norm weight of {} and rows {} elements apart, for rows of FP8",
-        dtype_name(norm.weight.dtype), x.stride[0]);
   if (is_plain(normed))
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
   else

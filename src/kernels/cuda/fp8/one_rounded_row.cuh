@@ -36,11 +36,9 @@ class OneRoundedRow {
     for (int j = 0; j < kNormed; ++j)
       if (begins(j)) load(x, j, v[j]);
     float squares = 0;
-    unsigned largest = 0;
 #pragma unroll
     for (int j = 0; j < kNormed; ++j) {
       if (!begins(j)) break;
-      unsigned here = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float4& four = v[j][i];
@@ -48,28 +46,16 @@ class OneRoundedRow {
         squares = fmaf(four.x, four.x, squares), squares = fmaf(four.y, four.y, squares);
         squares = fmaf(four.z, four.z, squares), squares = fmaf(four.w, four.w, squares);
         four = {four.x * by.x, four.y * by.y, four.z * by.z, four.w * by.w};
-        here = max(here, largest_of(four));
       }
-      if constexpr (kInGroups)
-        put(j, v[j], group_scale(j, here).factor);
-      else
-        largest = max(largest, here);
     }
     squares = warp_sum(squares);
     if (threadIdx.x % kWarp == 0) parts_.squares[threadIdx.x / kWarp] = squares;
-    ops::Fp8Scale by{};
-    if constexpr (!kInGroups) {
-      by = row_scale(largest);
-#pragma unroll
-      for (int j = 0; j < kNormed; ++j)
-        if (begins(j)) put(j, v[j], by.factor);
-    }
-    __syncthreads();
+    const float scale = round_turns<kInGroups>(v);
     float total = 0;
 #pragma unroll
     for (int i = 0; i < kPipelineWarps; ++i) total += parts_.squares[i];
     const float factor = rsqrtf(__fdividef(total, static_cast<float>(row_.k)) + eps);
-    return kInGroups ? factor : factor * by.scale;
+    return factor * scale;
   }
   template <bool kInGroups>
   __device__ float round_plain(const Bf16* x) const {
@@ -81,25 +67,7 @@ class OneRoundedRow {
       const auto* const from = reinterpret_cast<const uint4*>(x + column(j));
       v[j][0] = is_inside ? from[0] : uint4{}, v[j][1] = is_inside ? from[1] : uint4{};
     }
-    unsigned largest = 0;
-#pragma unroll
-    for (int j = 0; j < kPlain; ++j) {
-      if (!begins(j)) break;
-      const unsigned here = largest_of_pairs(v[j]);
-      if constexpr (kInGroups)
-        put(j, v[j], group_scale(j, here).factor);
-      else
-        largest = max(largest, here);
-    }
-    ops::Fp8Scale by{.scale = 1};
-    if constexpr (!kInGroups) {
-      by = row_scale(largest);
-#pragma unroll
-      for (int j = 0; j < kPlain; ++j)
-        if (begins(j)) put(j, v[j], by.factor);
-    }
-    __syncthreads();
-    return by.scale;
+    return round_turns<kInGroups>(v);
   }
 
  private:
@@ -120,8 +88,35 @@ class OneRoundedRow {
     for (int i = 0; i < 4; ++i) to[i] = is_inside ? load_four(from + column(j) + 4 * i) : float4{};
   }
 
+  // Ends with a barrier. Returns the row's scale, or 1 where groups have their own.
+  template <bool kInGroups, class Values, int kTurns>
+  __device__ float round_turns(const Values (&v)[kTurns]) const {
+    unsigned largest = 0;
+#pragma unroll
+    for (int j = 0; j < kTurns; ++j) {
+      if (!begins(j)) break;
+      const unsigned here = largest_in(v[j]);
+      if constexpr (kInGroups)
+        put(j, v[j], group_scale(j, here).factor);
+      else
+        largest = max(largest, here);
+    }
+    ops::Fp8Scale by{.scale = 1};
+    if constexpr (!kInGroups) {
+      by = row_scale(largest);
+#pragma unroll
+      for (int j = 0; j < kTurns; ++j)
+        if (begins(j)) put(j, v[j], by.factor);
+    }
+    __syncthreads();
+    return by.scale;
+  }
+
   // The bits of the largest absolute value of 16 numbers. NaN and infinity sort above numbers.
-  __device__ static unsigned largest_of_pairs(const uint4 (&v)[2]) {
+  __device__ static unsigned largest_in(const float4 (&v)[4]) {
+    return max(max(largest_of(v[0]), largest_of(v[1])), max(largest_of(v[2]), largest_of(v[3])));
+  }
+  __device__ static unsigned largest_in(const uint4 (&v)[2]) {
     const auto size = [](unsigned pair) { return pair & 0x7FFF7FFFu; };
     unsigned pairs = 0;
 #pragma unroll
