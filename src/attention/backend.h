@@ -31,7 +31,7 @@ struct AttentionShape {
   std::int64_t head_dim = 0, value_dim = 0;
   std::int64_t group = 1;  // query heads per KV head (GQA group)
   DType kv_dtype = DType::kF32;
-  // some layer has more than a scale and a window: soft caps, sinks, slopes, chunks
+  // some layer has more than a scale, a window and sinks: soft caps, slopes, chunks
   bool has_score_mods = false;
   std::int64_t latent = 0, rope = 0;            // MLA
   std::int64_t index_heads = 0, index_dim = 0;  // DSA

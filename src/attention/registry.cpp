@@ -45,7 +45,7 @@ std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, in
   if (std::string why = needs_freedom(o, sm); !why.empty()) return why;
   if (s.mla) return "the model keeps latents (MLA), and it reads keys and values of heads";
   if (s.has_score_mods)
-    return "the model has soft caps, sinks, slopes or chunks, and it knows a scale and a window";
+    return "the model has soft caps, slopes or chunks, and it knows a scale, a window and sinks";
   // Either a run of rows of one sequence, or one row per sequence.
   const cuda::AttentionInputs inputs{.tokens = tiles ? 4096 : 64,
                                      .seqs = tiles ? 1 : 64,

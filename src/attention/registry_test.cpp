@@ -117,7 +117,7 @@ TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
   EXPECT_THAT(refusal(on_gpu("flashinfer"), odd), HasSubstr("heads of 80"));
   AttentionShape modified = llama();
   modified.has_score_mods = true;
-  EXPECT_THAT(refusal(on_gpu("fa3"), modified), HasSubstr("sinks"));
+  EXPECT_THAT(refusal(on_gpu("fa3"), modified), HasSubstr("soft caps"));
   AttentionOptions deterministic = on_gpu("fa3");
   deterministic.deterministic = true;
   EXPECT_THAT(refusal(deterministic, llama()), HasSubstr("--deterministic"));

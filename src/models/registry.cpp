@@ -220,7 +220,7 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
       .has_score_mods = config.attention_softcap > 0 || config.positions == PositionKind::kAlibi};
   for (int i = config.fallback ? -1 : config.num_layers - 1; i >= 0; --i) {
     const LayerConfig layer = config.layer(i);
-    shape.has_score_mods = shape.has_score_mods || layer.sinks || layer.chunk > 0;
+    shape.has_score_mods = shape.has_score_mods || layer.chunk > 0;
     if (!layer.recurrent && config.kv_heads_of(i) > 0)
       shape.group = config.num_heads / config.kv_heads_of(i);
   }

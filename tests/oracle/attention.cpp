@@ -193,7 +193,8 @@ void check_paged(Bench& bench, const Batch& batch, const char* what,
       }
 }
 
-// Score modifications: on the reference kernels, and on tensor core tiles for prefills in bfloat16.
+// Score modifications: on the reference kernels, on tensor core tiles for prefills in bfloat16, and
+// sinks on the kernels of plain attention.
 void check_score_mods(Bench& bench, const Batch& batch, const char* what, const Heads& h) {
   const std::int64_t tokens = batch.tokens(), slots = batch.slots();
   Twin sinks(bench, DType::kF32, {h.heads}), slopes(bench, DType::kF32, {h.heads});

@@ -141,7 +141,7 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
   Twin v(bench, DType::kF32, {tokens, kv_width}, 8),
       angles(bench, DType::kF32, {tokens, h.rotated});
   Twin q_weight(bench, DType::kF32, {h.dim}), k_weight(bench, DType::kF32, {h.dim}),
-      slots(bench, DType::kI64, {tokens});
+      slots(bench, DType::kI64, {tokens}), sinks(bench, DType::kF32, {h.heads});
   Twin k_plane(bench, cache, {batch.slots(), kv_width});
   Twin v_plane(bench, cache, {batch.slots(), kv_width});
   Twin k_scales(bench, DType::kF32, {h.kv_heads}), v_scales(bench, DType::kF32, {h.kv_heads});
@@ -158,6 +158,7 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
   v.fill(113);
   q_weight.fill(114);
   k_weight.fill(115);
+  sinks.fill(119, 3);
   angles.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
     const double angle = static_cast<double>(batch.position(t)) *
                          std::pow(0.7, static_cast<double>(i % (h.rotated / 2)));
@@ -201,12 +202,14 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
       for (const bool other : {false, true}) {
         const bool moves = other && !runs, in_order = other && runs;
         if (in_order && window == 50) continue;
+        const bool has_sinks = (window > 0) == (out_type == DType::kF32);
         bench.compare(
             moves  ? "rotate_write_then_attend"
             : runs ? in_order ? "runs in order" : "runs"
                    : "rotate_write_and_attend",
-            fmt::format("{}: {} of {} heads of {} {}, window {}, to {}", name, h.heads, h.kv_heads,
-                        h.dim, dtype_name(cache), window, dtype_name(out_type)),
+            fmt::format("{}: {} of {} heads of {} {}, window {}, to {}{}", name, h.heads,
+                        h.kv_heads, h.dim, dtype_name(cache), window, dtype_name(out_type),
+                        has_sinks ? ", sinks" : ""),
             {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}},
             [&](Context& given) {
               Context ctx = in_order ? deterministic(given) : given;
@@ -220,7 +223,8 @@ void check_rotated_attention(Bench& bench, const Batch& batch, const std::string
               const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
               const ops::KvPlane keys = plane(k_plane, k_scales, ctx),
                                  values = plane(v_plane, v_scales, ctx);
-              const ops::AttentionParams params{.scale = scale, .window = window};
+              const ops::AttentionParams params{
+                  .scale = scale, .window = window, .sinks = has_sinks ? sinks(ctx) : Tensor{}};
               if (moves)
                 ops::rotate_write_then_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
                                               keys, values, h.kv_heads, batch.rows(ctx), params, to,
@@ -302,7 +306,7 @@ void check_mixtures(Bench& bench) {
   for (const Mixture& s :
        {Mixture{1, 32, 8, 2048, 768}, Mixture{8, 32, 8, 2048, 768}, Mixture{3, 5, 5, 72, 40},
         Mixture{2, 60, 4, 1000, 264}, Mixture{8, 8, 2, 4096, 512}, Mixture{12, 16, 2, 256, 96},
-        Mixture{1, 300, 6, 2304, 136}}) {
+        Mixture{1, 300, 6, 2304, 136}, Mixture{1, 32, 4, 2880, 96}}) {
     const double size = 1 / std::sqrt(static_cast<double>(s.hidden));
     const std::string label = fmt::format("{} tokens, {} of {}, {} x {}", s.tokens, s.top_k,
                                           s.experts, s.hidden, s.width);

@@ -50,8 +50,8 @@ struct AttentionParams {
   Tensor slopes = {};  // [h] f32, ALiBi: adds slope * (key position - row position) after that;
                        // undefined: none
 
-  // Only a scale and a window: no score mods.
-  bool plain() const { return chunk == 0 && softcap == 0 && !sinks.defined() && !slopes.defined(); }
+  // Scores are scaled products: no chunk, soft cap or slopes.
+  bool plain() const { return chunk == 0 && softcap == 0 && !slopes.defined(); }
   // First position that a row at `position` sees.
   std::int64_t first_key(std::int64_t position) const {
     if (window > 0) return position >= window ? position - window + 1 : 0;

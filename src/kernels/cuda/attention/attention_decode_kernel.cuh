@@ -7,7 +7,8 @@
 // The phases of a CTA (attention_decode_phases.cuh), in the order of decode_kernel:
 //   1. locate              the query row, its heads and its share of the row's pages
 //   2. issue_page          cp.async of 16 keys and values of a page for each warp, kStages ahead
-//   3. prepare_heads       optional: norm and RoPE of new queries, new keys and values
+//   3. start               maxima and sums, with the attention sinks if there are some
+//      prepare_heads       optional: norm and RoPE of new queries, new keys and values
 //   4. load_queries        queries as B fragments in registers
 //   for each page:
 //   5. insert_newest       optional: new keys and values replace zeros of the stage
@@ -64,10 +65,10 @@ __global__ void __launch_bounds__(kDecodeThreads)
   cta.locate_pages();
 #pragma unroll
   for (int i = 0; i < kStages; ++i) cta.issue_page(i);
-  if (cta.has_new_heads) cta.prepare_heads();
   typename Cta::Fragments frag;
+  cta.start(frag);
+  if (cta.has_new_heads) cta.prepare_heads();
   cta.load_queries(frag);
-  cta.clear(frag);
   // 2. and 5. to 8. for all pages. A warp reads only what it copied itself, so no barrier of the
   // CTA is needed: __syncwarp() after the wait publishes the copies of the other lanes.
   for (int i = 0; i < cta.num_pages; ++i) {

@@ -1,6 +1,6 @@
 // The phases of decode attention, over the state of one CTA. attention_decode_kernel.cuh lists them
 // by number:
-//   1. locate, locate_pages   2. issue_page       3. prepare_heads   4. load_queries, clear
+//   1. locate, locate_pages   2. issue_page       3. start, prepare_heads  4. load_queries
 //   5. insert_newest          6. scores           7. online_softmax  8. accumulate
 //   9. store_warps, merge_warps                  10. merge_splits_in_cluster
 //  11. is_last_split, merge_splits_of_last
@@ -210,11 +210,20 @@ struct DecodeCta {
     }
   }
 
-  __device__ __forceinline__ void clear(Fragments& frag) {
+  // 3. An attention sink is a key of the first warp of the first split, with the weight 1 and no
+  // value. No kernel writes sinks, so they load before the wait.
+  __device__ __forceinline__ void start(Fragments& frag) {
+    const bool has_sinks = a.sinks != nullptr && split == 0 && warp == 0;
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n)
 #pragma unroll
-      for (int j = 0; j < 2; ++j) frag.row_max[n][j] = -INFINITY, frag.row_sum[n][j] = 0;
+      for (int j = 0; j < 2; ++j) {
+        frag.row_max[n][j] = -INFINITY, frag.row_sum[n][j] = 0;
+        const int head = n * 8 + quad * 2 + j;
+        if (!has_sinks || head >= num_heads) continue;
+        frag.row_max[n][j] = a.sinks[kv_head * a.group + first_head + head] * kLog2E;
+        frag.row_sum[n][j] = lane_row == 0 ? 1.0f : 0.0f;  // a part of each lane
+      }
 #pragma unroll
     for (int s = 0; s < kSteps; ++s)
 #pragma unroll
@@ -365,7 +374,8 @@ struct DecodeCta {
       for (int w = 0; w < kDecodeWarps; ++w) new_max = fmaxf(new_max, shared.warp_max(w, head));
 #pragma unroll
       for (int w = 0; w < kDecodeWarps; ++w) {
-        // A warp without a visible key has the maximum -inf. exp2(-inf + inf) would be NaN.
+        // A warp without a visible key or a sink has the maximum -inf. exp2(-inf + inf) would be
+        // NaN.
         const float rescale = shared.warp_max(w, head) == -INFINITY
                                   ? 0.0f
                                   : exp2_fast(shared.warp_max(w, head) - new_max);

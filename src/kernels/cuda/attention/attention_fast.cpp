@@ -12,8 +12,6 @@ namespace {
 
 using ops::KvPlane;
 
-constexpr float kLog2E = 1.4426950408889634f;
-
 // Kernels read four elements of a query at a time, and write outputs in pairs.
 bool on_fours(const Tensor& q) {
   return reinterpret_cast<std::uintptr_t>(q.data) % 16 == 0 && q.stride[0] % 4 == 0 &&
@@ -43,8 +41,8 @@ AttentionChoice choice_for(const Context& ctx, const Tensor& q, const KvPlane& k
 }
 
 PagedArgs args_for(const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
-                   std::int64_t kv_heads, const ops::PagedRows& rows, float scale,
-                   std::int64_t window, const Tensor& out) {
+                   std::int64_t kv_heads, const ops::PagedRows& rows,
+                   const ops::AttentionParams& params, const Tensor& out) {
   return {.q = q.ptr<float>(),
           .q_token = q.stride[0],
           .q_head = q.stride[1],
@@ -69,8 +67,9 @@ PagedArgs args_for(const Tensor& q, const KvPlane& k_plane, const KvPlane& v_pla
           .tokens = q.dim(0),
           .group = q.dim(1) / kv_heads,
           .dim = q.dim(2),
-          .window = window,
-          .scale_log2 = scale * kLog2E};
+          .window = params.window,
+          .scale_log2 = params.scale * kLog2E,
+          .sinks = params.sinks.defined() ? params.sinks.ptr<float>() : nullptr};
 }
 
 // The KV heads [first, first + heads) of `all`, whose keys and values lie in `wide`.
@@ -84,6 +83,7 @@ PagedArgs args_of_wide(const PagedArgs& all, const WidePages& wide, const ops::P
   a.is_fp8 = false;
   if (a.k_scales != nullptr) a.k_scales += first;
   if (a.v_scales != nullptr) a.v_scales += first;
+  if (a.sinks != nullptr) a.sinks += q_heads;
   a.k_slot = a.v_slot = heads * a.dim;
   a.page_table = wide.table;
   a.table_stride = a.max_pages;
@@ -158,9 +158,8 @@ bool attend_lone_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, con
                                        on_fours(q) && on_pairs(out),
                             .sm = ctx.cuda->info().sm};
   if (choose_attention(one) != AttentionChoice::kSingleRows) return false;
-  attend_single_rows(
-      ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out),
-      kv_heads, true);
+  attend_single_rows(ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params, out), kv_heads,
+                     true);
   return true;
 }
 
@@ -170,8 +169,7 @@ bool attend_fast(Context& ctx, const Tensor& q, const KvPlane& k_plane, const Kv
   if (q.dim(0) == 0) return true;
   const AttentionChoice choice = choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out);
   if (!params.plain() || choice == AttentionChoice::kReference) return false;
-  const PagedArgs args =
-      args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);
+  const PagedArgs args = args_for(q, k_plane, v_plane, kv_heads, rows, params, out);
   if (choice == AttentionChoice::kSingleRows) {
     attend_single_rows(ctx, args, kv_heads, false);
     return true;
@@ -194,9 +192,8 @@ bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tenso
   if (!params.plain() || !own_sequences || !rotation.defined() || !plain(rotation)) return false;
   if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows)
     return false;
-  attend_single_rows(
-      ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out),
-      kv_heads, false, heads_for(k, v, rotation, slots, k_plane, v_plane, rows.runs.places));
+  attend_single_rows(ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params, out), kv_heads,
+                     false, heads_for(k, v, rotation, slots, k_plane, v_plane, rows.runs.places));
   return true;
 }
 
@@ -210,8 +207,7 @@ bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Ten
     return false;  // in another batch the same rows might take a kernel that rotates elsewhere
   if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kTiles)
     return false;
-  const PagedArgs args =
-      args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);
+  const PagedArgs args = args_for(q, k_plane, v_plane, kv_heads, rows, params, out);
   if (!tiles_rotate(args, rotation)) return false;
   if (!rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, false))
     return false;

@@ -10,6 +10,8 @@
 
 namespace sluice::cuda {
 
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 struct PagedArgs {
   const float* q = nullptr;               // [tokens, heads, dim]
   std::int64_t q_token = 0, q_head = 0;   // strides, in elements
@@ -24,7 +26,8 @@ struct PagedArgs {
   std::int64_t table_stride = 0, num_seqs = 0, max_pages = 0, num_slots = 0;
   const std::int32_t *row_seq = nullptr, *positions = nullptr;  // [tokens]
   std::int64_t tokens = 0, group = 1, dim = 0, window = 0;
-  float scale_log2 = 1;  // scale times log2(e): exponentials are powers of two
+  float scale_log2 = 1;          // scale times log2(e): exponentials are powers of two
+  const float* sinks = nullptr;  // [heads], or null: ops::AttentionParams::sinks
 };
 
 // Maximum rows of a run whose keys each row prepares by itself (ops::RowRuns).

@@ -1,5 +1,5 @@
-// Attention with score mods (soft cap, ALiBi, sinks), chunks, other head sizes or other GPUs: what
-// the kernels of attention_fast.h do not take.
+// Attention with score mods (soft cap, ALiBi), chunks, other head sizes or other GPUs: what the
+// kernels of attention_fast.h do not take.
 #pragma once
 
 #include "kernels/types/kv_plane.h"

@@ -9,6 +9,7 @@
 // A stage holds kStep rows of keys, then kStep rows of values. Two stages alternate.
 #pragma once
 
+#include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/attention/attention_pages.cuh"
 #include "kernels/cuda/common/launch.cuh"
 
@@ -17,7 +18,6 @@ namespace sluice::cuda::general {
 inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = kTileWarps * kWarp;
 inline constexpr int kRows = 16 * kTileWarps;
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 // Strides are in elements. A window keeps the last keys of a row, a chunk those of its own chunk.
 struct TileArgs {

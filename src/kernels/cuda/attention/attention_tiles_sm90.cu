@@ -226,10 +226,12 @@ class MmaConsumer {
       row_sum_[r] += __shfl_xor_sync(kAllLanes, row_sum_[r], 2);
       if (row_end_[r] == 0) continue;
       const int at = row_ + 8 * r;
+      const std::int64_t head = std::int64_t{job.kv} * group + at % group;
+      // A sink adds to the sum alone. It may be far above all scores: then the weights become 0.
+      if (a.sinks != nullptr) row_sum_[r] += exp2_fast(a.sinks[head] * kLog2E - row_max_[r]);
       const float inverse = row_sum_[r] == 0 ? 0.0f : scale / row_sum_[r];
-      const std::int64_t to = (job.begin + at / group) * a.out_token +
-                              (std::int64_t{job.kv} * group + at % group) * a.out_head +
-                              lane_ % 4 * 2;
+      const std::int64_t to =
+          (job.begin + at / group) * a.out_token + head * a.out_head + lane_ % 4 * 2;
 #pragma unroll
       for (int j = 0; j < Shape::kDim / 8; ++j)
         store_two(a, to + j * 8, out[4 * j + 2 * r] * inverse, out[4 * j + 2 * r + 1] * inverse);

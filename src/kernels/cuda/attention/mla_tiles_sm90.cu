@@ -13,6 +13,7 @@
 //   8. merge_kernel    merges the splits of a row in ascending order
 //
 // Maxima and sums as in FlashAttention-2 (arXiv 2307.08691).
+#include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/attention/mla_fast.h"
 #include "kernels/cuda/attention/mla_plan.h"
 #include "kernels/cuda/attention/mla_producer_sm90.cuh"
@@ -27,7 +28,6 @@ using namespace mla;
 
 constexpr int kThreads = 3 * kGroupThreads;  // two consumer warpgroups, one producer
 constexpr int kHalf = kMlaChunk / 2;         // keys of a step whose scores a consumer has
-constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kMlaHeadTile == 64);
 
 // Shared memory after the queries and the stages.
