@@ -206,8 +206,9 @@ void experts_add(Context& ctx, const Tensor& x, const Weight& w13, const Weight&
   const MoeWorkspace workspace =
       take_moe_workspace(*ctx.arena, x.dim(0), ids.dim(1), w13.count, w2.rows, w2.columns,
                          prepared_shape(ctx, w2, x.dim(0)));
-  if (row.experts_add == nullptr || reduce || sum.keeps_branch || !params.activation_only() ||
-      !are_few(x) || !may_fuse(ctx)) {
+  const bool is_known = row.adds_every_expert || params.activation_only();
+  if (row.experts_add == nullptr || !is_known || reduce || sum.keeps_branch || !are_few(x) ||
+      !may_fuse(ctx)) {
     fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);
     sum.pending = true;
     if (reduce) add_over_ranks(ctx, sum);
@@ -215,8 +216,7 @@ void experts_add(Context& ctx, const Tensor& x, const Weight& w13, const Weight&
   }
   expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);
   if (runs(ctx))
-    row.experts_add(ctx, x, w13, w2, weights, ids, params.activation, workspace, sum.branch,
-                    sum.hidden);
+    row.experts_add(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch, sum.hidden);
 }
 
 void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,

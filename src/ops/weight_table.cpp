@@ -186,9 +186,10 @@ constexpr WeightOps cuda_bf16_rows() {
     cuda::norm_gate_up(ctx, x, {}, w.data, bias, activation, {}, both, out);
   };
   row.experts_add = [](Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
-                       const Tensor& weights, const Tensor& ids, Activation activation,
+                       const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                        const MoeWorkspace& workspace, const Tensor& branch, const Tensor& sum) {
-    cuda::experts_add(ctx, x, w13.data, w2.data, weights, ids, activation, workspace, branch, sum);
+    cuda::experts_add(ctx, x, w13.data, w2.data, weights, ids, params.activation, workspace, branch,
+                      sum);
   };
   return row;
 }
@@ -236,6 +237,7 @@ constexpr WeightOps cuda_expert_fragments(Format format, std::string_view name) 
   WeightOps row = fragments(DeviceKind::kCuda, format, name);
   row.experts = cuda::fused_experts_fragments;
   row.experts_add = cuda::experts_add_fragments;
+  row.adds_every_expert = true;
   return row;
 }
 

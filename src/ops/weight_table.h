@@ -74,9 +74,11 @@ struct WeightOps {
                      const RouterParams& params, const Tensor& normed, const Tensor& logits,
                      const Tensor& rounded, const Tensor& weights, const Tensor& ids) = nullptr;
   void (*experts_add)(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
-                      const Tensor& weights, const Tensor& ids, Activation activation,
+                      const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                       const MoeWorkspace& workspace, const Tensor& branch,
                       const Tensor& sum) = nullptr;
+  // Whether experts_add takes biases and clamped activations, or activation_only() alone.
+  bool adds_every_expert = false;
 };
 
 // The rows of a device in this build.

@@ -161,7 +161,6 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra,
                     ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx),
                                        params(ctx), workspace, out(ctx));
                   });
-  if (extra != Extra::kNone) return;
   bench.compare("experts_add_fragments", label, {{&sum, allowed}}, [&](Context& ctx) {
     ops::Residual stream{.hidden = sum(ctx), .branch = branch(ctx)};
     ops::experts_add(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx), params(ctx), false,

@@ -82,7 +82,7 @@ void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, c
                              const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                              const MoeWorkspace& workspace, const Tensor& out);
 void experts_add_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
-                           const Tensor& weights, const Tensor& ids, Activation activation,
+                           const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                            const MoeWorkspace& workspace, const Tensor& branch, const Tensor& sum);
 void linear_add_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                           const Tensor& branch, const Tensor& sum);

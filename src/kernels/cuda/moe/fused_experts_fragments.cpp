@@ -62,17 +62,17 @@ void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, c
 }
 
 void experts_add_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
-                           const Tensor& weights, const Tensor& ids, Activation activation,
+                           const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                            const MoeWorkspace& workspace, const Tensor& branch, const Tensor& sum) {
   if (x.dim(0) == 0) return;
   const FragmentExperts shape = shape_of(w13, w2);
-  if (streams(ctx, x, activation, workspace)) {
+  if (streams(ctx, x, params, workspace)) {
     const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13);
     if (plan.gate_blocks > 0)
       return pipeline_experts_fragments(ctx, x, weights_of(w13), weights_of(w2), shape, weights,
-                                        ids, activation, workspace.hidden, sum, true, plan);
+                                        ids, params, workspace.hidden, sum, true, plan);
   }
-  fused_experts_fragments(ctx, x, w13, w2, weights, ids, activation, workspace, branch);
+  fused_experts_fragments(ctx, x, w13, w2, weights, ids, params, workspace, branch);
   add(ctx, sum, branch, sum);
 }
 
