@@ -230,7 +230,8 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
 
 constexpr int kLogitWarps = 4;         // of a CTA
 constexpr int kClusterLogitWarps = 8;  // of a CTA in a cluster
-constexpr int kHeldColumns = 2048;     // of a router row in the registers of a warp
+// Columns of a router row in the registers of a warp.
+constexpr int kFewColumns = 2048, kManyColumns = 3072;
 
 struct NormRouteArgs {
   RouteArgs route;
@@ -259,7 +260,7 @@ __device__ float dot(float4 a, float4 b, float sum) {
 //   share the work of writing the normalised row in bfloat16 e. route    by the first CTA of the
 //   cluster, or by the CTA that ends last
 // Grid: experts / warps of a CTA, tokens.
-template <int kWarps, bool kCluster>
+template <int kWarps, bool kCluster, int kHeldColumns>
 __global__ void __launch_bounds__(kWarps* kWarp)
     norm_route_kernel(const __grid_constant__ NormRouteArgs a) {
   __shared__ RouteMemory memory;
@@ -406,13 +407,17 @@ void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor
   // A cluster keeps the logits in shared memory; it needs Hopper and few experts.
   constexpr const char* kWhat = "norm and route";
   const dim3 cluster(blocks_for(router.dim(0), kClusterLogitWarps));
+  const bool is_wide = k > kFewColumns;
   if (ctx.cuda->info().sm >= 90 && cluster.x <= kMaxCluster) {
-    const auto kernel = norm_route_kernel<kClusterLogitWarps, true>;
+    const auto kernel = is_wide ? norm_route_kernel<kClusterLogitWarps, true, kManyColumns>
+                                : norm_route_kernel<kClusterLogitWarps, true, kFewColumns>;
     const ClusterLaunch clusters(ctx, dim3(cluster.x, static_cast<unsigned>(tokens)),
                                  kClusterLogitWarps * kWarp, 0, cluster);
     if (clusters.fits(kernel)) return clusters.run(kWhat, kernel, args);
   }
-  launch_dependent(ctx, kWhat, norm_route_kernel<kLogitWarps, false>,
+  launch_dependent(ctx, kWhat,
+                   is_wide ? norm_route_kernel<kLogitWarps, false, kManyColumns>
+                           : norm_route_kernel<kLogitWarps, false, kFewColumns>,
                    dim3(blocks_for(router.dim(0), kLogitWarps), static_cast<unsigned>(tokens)),
                    kLogitWarps * kWarp, 0, args);
 }
