@@ -3,15 +3,18 @@
 // tokens.
 //   1. find_chosen    the selected experts and their pairs (token, expert); every CTA computes them
 //   2. gates_kernel   act(gate) * up of all pairs, in bfloat16. A tile has eight gate rows and the
-//                     eight up rows of the same columns.
+//                     eight up rows of the same columns. A CTA multiplies several
+//                     tiles before it stores them, so its warps seldom wait for one another.
 //   3. sums_kernel    the down projection. A CTA has 16 columns of the result and goes through all
 //                     selected experts. A warp weights its sums when it leaves an expert, so the
-//                     result needs no second pass and goes straight into the residual.
-#include "kernels/cuda/common/launch.cuh"
+//                     result needs no second pass and goes straight into the residual. Where tiles
+//                     are fewer than CTAs that fit, two CTAs share a tile, as a cluster.
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/gemm/int_pipeline.cuh"
 #include "kernels/cuda/moe/experts.cuh"
 #include "kernels/cuda/moe/experts_chosen.cuh"
 #include "kernels/cuda/moe/experts_fragments.h"
+#include "kernels/cuda/moe/experts_plan.h"
 
 namespace sluice::cuda {
 namespace {
@@ -27,12 +30,14 @@ struct FragmentExpertArgs {
   std::int64_t x_stride = 0, hidden_stride = 0, sum_stride = 0, weights_stride = 0;
   int n = 0, k = 0;
   int staged_stride = 0;  // elements between rows of x in shared memory
+  int at_once = 1;        // gate/up: tiles that a CTA multiplies before it stores them
   ExpertRules rules;
   bool adds = true;  // to what `sum` has
 };
 
 // Rows of x in shared memory, with zeros up to whole units. A barrier must follow.
-__device__ inline void stage_plain(const FragmentExpertArgs& a, int rows, Bf16* to) {
+template <bool kOneRow>
+__device__ inline void stage_pieces(const FragmentExpertArgs& a, int rows, Bf16* to) {
   constexpr int kTogether = 8;
   const int pieces = a.w.units * (kFragmentUnitColumns / 8), all = rows * pieces;
   for (int begin = static_cast<int>(threadIdx.x); begin < all;
@@ -40,18 +45,26 @@ __device__ inline void stage_plain(const FragmentExpertArgs& a, int rows, Bf16* 
     uint4 piece[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int at = begin + j * kPipelineThreads, row = at / pieces, column = at % pieces * 8;
+      const int at = begin + j * kPipelineThreads, row = kOneRow ? 0 : at / pieces,
+                column = (kOneRow ? at : at % pieces) * 8;
       piece[j] = {};
       if (at < all && column < a.k)
         piece[j] = *reinterpret_cast<const uint4*>(a.x + row * a.x_stride + column);
     }
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int at = begin + j * kPipelineThreads;
-      if (at < all)
-        *reinterpret_cast<uint4*>(to + at / pieces * a.staged_stride + at % pieces * 8) = piece[j];
+      const int at = begin + j * kPipelineThreads, row = kOneRow ? 0 : at / pieces,
+                column = (kOneRow ? at : at % pieces) * 8;
+      if (at < all) *reinterpret_cast<uint4*>(to + row * a.staged_stride + column) = piece[j];
     }
   }
+}
+// One row needs no division for each of its pieces: that counts in kernels of a few microseconds.
+__device__ inline void stage_plain(const FragmentExpertArgs& a, int rows, Bf16* to) {
+  if (rows == 1)
+    stage_pieces<true>(a, rows, to);
+  else
+    stage_pieces<false>(a, rows, to);
 }
 
 // 2. Grid: CTAs that take tiles of eight columns of selected experts in turn.
@@ -60,35 +73,35 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     gates_kernel(const __grid_constant__ FragmentExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Chosen chosen;
+  static_assert(sizeof(Chosen) <= kGateDeclaredBytes);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, tokens = a.ids.tokens,
             units = a.w.units;
   unsigned char* const after_pipelines = shared + kPipelineWarps * kStages * a.w.unit_bytes;
   const PipelineReduction<1> reduction{.part = reinterpret_cast<float*>(after_pipelines),
                                        .rows = tokens};
   Bf16* const staged =
-      reinterpret_cast<Bf16*>(after_pipelines + PipelineReduction<1>::bytes(tokens));
+      reinterpret_cast<Bf16*>(after_pipelines + PipelineReduction<1>::bytes(a.at_once * tokens));
   wait_for_earlier_kernels();
   // Hazard: sums_kernel reads the ids without waiting, so it must not start before this wait.
   start_next_kernel();
   find_chosen(a.ids, chosen);
+  const int chosen_count = chosen.count;
 
-  // Tiles of an expert are neighbours, so a CTA meets few experts.
   constexpr int kTileColumns = kUnitRows / 2;
-  const int each = (a.n + kTileColumns - 1) / kTileColumns, tiles = chosen.count * each;
+  ExpertTiles tiles((a.n + kTileColumns - 1) / kTileColumns), issued = tiles;
   const int steps = warp < units ? (units - warp + kPipelineWarps - 1) / kPipelineWarps : 0;
-  const int ctas = static_cast<int>(gridDim.x);
   UnitPipeline<kKind, kFine, 1, kStages> pipeline(shared, a.w);
-  int issued_tile = static_cast<int>(blockIdx.x), issued_step = 0;
+  int issued_step = 0;
   const unsigned char* from = nullptr;
   // Weights of the next tile load while this tile ends: the pipeline does not drain.
   const auto issue = [&] {
-    if (steps > 0 && issued_tile < tiles) {
+    if (steps > 0 && issued.slot < chosen_count) {
       if (issued_step == 0)
-        from = a.w.of + chosen.expert[issued_tile / each] * a.expert_bytes +
-               (static_cast<std::int64_t>(issued_tile % each) * units + warp) * a.w.unit_bytes;
+        from = a.w.of + chosen.expert[issued.slot] * a.expert_bytes +
+               (static_cast<std::int64_t>(issued.tile) * units + warp) * a.w.unit_bytes;
       pipeline.issue(from, 0);
       from += kPipelineWarps * a.w.unit_bytes;
-      if (++issued_step == steps) issued_step = 0, issued_tile += ctas;
+      if (++issued_step == steps) issued_step = 0, issued.move_on();
     }
     pipeline.commit();
   };
@@ -100,42 +113,54 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const std::uint32_t x = shared_address(staged + min(lane % 8, tokens - 1) * a.staged_stride) +
                           lane / 8 * 16 + warp * (kFragmentUnitColumns * 2);
 
-  int turn = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += ctas, turn ^= 1) {
-    PipelineSums<1, 1> sums;
-    sums.clear();
-    for (int step = 0; step < steps; ++step) {
-      pipeline.await();
-      issue();
-      pipeline.take(x + step * (kPipelineWarps * kFragmentUnitColumns * 2), sums);
+  // The element that this thread stores: a tile of those at once, a token and a column.
+  const int row = static_cast<int>(threadIdx.x) / kTileColumns,
+            column = static_cast<int>(threadIdx.x) % kTileColumns, own = row / tokens,
+            m = row % tokens;
+  for (int turn = 0; tiles.slot < chosen_count; turn ^= a.at_once) {
+    int own_slot = -1, own_tile = 0;
+    for (int i = 0; i < a.at_once && tiles.slot < chosen_count; ++i, tiles.move_on()) {
+      if (i == own) own_slot = tiles.slot, own_tile = tiles.tile;
+      PipelineSums<1, 1> sums;
+      sums.clear();
+      for (int step = 0; step < steps; ++step) {
+        pipeline.await();
+        issue();
+        pipeline.take(x + step * (kPipelineWarps * kFragmentUnitColumns * 2), sums);
+      }
+      reduction.put(turn + i, sums);
     }
-    reduction.put(turn, sums);
-    __syncthreads();  // turns alternate between two buffers, so one barrier a tile is enough
-    const int m = static_cast<int>(threadIdx.x) / kTileColumns,
-              column = static_cast<int>(threadIdx.x) % kTileColumns,
-              n = tile % each * kTileColumns + column;
-    if (m >= tokens || n >= a.n) continue;
-    const int pair = chosen.pair[tile / each][m];
+    __syncthreads();  // turns alternate between two buffers, so one barrier a turn is enough
+    const int n = own_tile * kTileColumns + column;
+    if (own_slot < 0 || n >= a.n) continue;
+    const int pair = chosen.pair[own_slot][m];
     if (pair < 0) continue;
-    const float gate = reduction.sum(turn, 0, m, column),
-                up = reduction.sum(turn, 0, m, column + kTileColumns);
+    const float gate = reduction.sum(turn + own, 0, m, column),
+                up = reduction.sum(turn + own, 0, m, column + kTileColumns);
     const bool is_gelu = a.rules.activation == Activation::kGeluTanh;
-    a.hidden[pair * a.hidden_stride + n] = narrow<Bf16>(
-        a.rules.is_plain ? gate_function(gate, is_gelu) * up
-                         : a.rules.inner(gate, up, chosen.expert[tile / each], pair, n));
+    a.hidden[pair * a.hidden_stride + n] =
+        narrow<Bf16>(a.rules.is_plain ? gate_function(gate, is_gelu) * up
+                                      : a.rules.inner(gate, up, chosen.expert[own_slot], pair, n));
   }
 }
 
-// 3. Grid: CTAs that take tiles of 16 columns in turn.
-template <IntKind kKind, bool kFine, int kStages>
+// 3. Grid: CTAs that take tiles of 16 columns in turn, or clusters of two that do.
+template <IntKind kKind, bool kFine, int kStages, bool kPairs>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     sums_kernel(const __grid_constant__ FragmentExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Chosen chosen;
   // Router weights by selected expert and token.
   __shared__ float weight[kMaxChosenPairs][kMaxChosenTokens];
+  // From the second CTA of a pair: its sums of a tile, for two turns.
+  __shared__ float received[kPairs ? 2 : 1][kMaxChosenTokens * kPipelineRows];
+  constexpr int kShare = kPairs ? 2 : 1;  // CTAs of a tile
+  const int rank = static_cast<int>(blockIdx.x) % kShare,
+            first_tile = static_cast<int>(blockIdx.x) / kShare,
+            more_tiles = static_cast<int>(gridDim.x) / kShare;
+  if constexpr (kPairs) cluster_arrive();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, quad = lane % 4,
-            tokens = a.ids.tokens, pairs = tokens * a.ids.top_k, ctas = static_cast<int>(gridDim.x);
+            tokens = a.ids.tokens, pairs = tokens * a.ids.top_k;
   unsigned char* const after_pipelines = shared + kPipelineWarps * kStages * a.w.unit_bytes;
   const PipelineReduction<1> reduction{.part = reinterpret_cast<float*>(after_pipelines),
                                        .rows = tokens};
@@ -145,36 +170,37 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   find_chosen(a.ids, chosen);
 
   // The units of a tile: those of the first expert, then of the next expert. A warp takes every
-  // eighth one.
-  const int each = a.w.units, units = chosen.count * each,
-            tiles = (a.n + kUnitRows - 1) / kUnitRows;
+  // eighth one of the CTA's share.
+  const int each = a.w.units, all_units = chosen.count * each,
+            first_unit = all_units * rank / kShare + warp,
+            end_unit = all_units * (rank + 1) / kShare, tiles = (a.n + kUnitRows - 1) / kUnitRows;
   struct Place {
     int unit, slot, column;  // `slot`: selected expert; `column`: of its units
   };
-  const auto first_place = [&] { return Place{warp, warp / each, warp % each}; };
+  const Place first_place{first_unit, first_unit / each, first_unit % each};
   // Eight units on; the slot advances whenever a whole expert is behind.
   const auto move_on = [&](Place& place) {
     place.unit += kPipelineWarps;
     for (place.column += kPipelineWarps; place.column >= each; place.column -= each) ++place.slot;
   };
   UnitPipeline<kKind, kFine, 1, kStages> pipeline(shared, a.w);
-  int issued_tile = static_cast<int>(blockIdx.x);
-  Place issued = first_place();
+  int issued_tile = first_tile;
+  Place issued = first_place;
   const auto issue = [&] {
-    if (issued.unit < units && issued_tile < tiles) {
+    if (issued.unit < end_unit && issued_tile < tiles) {
       pipeline.issue(
           a.w.of + chosen.expert[issued.slot] * a.expert_bytes +
               (static_cast<std::int64_t>(issued_tile) * each + issued.column) * a.w.unit_bytes,
           0);
       move_on(issued);
-      if (issued.unit >= units) issued = first_place(), issued_tile += ctas;
+      if (issued.unit >= end_unit) issued = first_place, issued_tile += more_tiles;
     }
     pipeline.commit();
   };
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) issue();
   start_next_kernel();
-  for (int i = static_cast<int>(threadIdx.x); i < kMaxChosenPairs * kMaxChosenTokens;
+  for (int i = static_cast<int>(threadIdx.x); i < chosen.count * kMaxChosenTokens;
        i += kPipelineThreads) {
     const int pair = chosen.pair[i / kMaxChosenTokens][i % kMaxChosenTokens];
     weight[i / kMaxChosenTokens][i % kMaxChosenTokens] =
@@ -189,13 +215,14 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     *reinterpret_cast<uint4*>(staged + pairs * a.staged_stride + i) = uint4{};
   __syncthreads();
 
+  if constexpr (kPairs) cluster_wait();  // the first CTA runs, so its memory may be written
   int turn = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += ctas, turn ^= 1) {
+  for (int tile = first_tile; tile < tiles; tile += more_tiles, turn ^= 1) {
     // The output element of this thread. The residual loads while the tile is multiplied.
     const int m = static_cast<int>(threadIdx.x) / kPipelineRows,
               n = tile * kPipelineRows + static_cast<int>(threadIdx.x) % kPipelineRows;
     float* const to = a.sum + m * a.sum_stride + n;
-    const bool has_output = m < tokens && n < a.n;
+    const bool has_output = m < tokens && n < a.n && rank == 0;
     float before = has_output && a.adds ? *to : 0.0f;
     if (has_output && a.rules.down_bias != nullptr)
       for (int slot = 0; slot < chosen.count; ++slot)
@@ -205,7 +232,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     PipelineSums<1, 1> all, sums;
     all.clear();
     sums.clear();
-    for (Place place = first_place(); place.unit < units;) {
+    for (Place place = first_place; place.unit < end_unit;) {
       const int slot = place.slot, pair = chosen.pair[slot][lane % 8];
       const std::uint32_t x = shared_address(staged + (pair < 0 ? pairs : pair) * a.staged_stride) +
                               lane / 8 * 16 + place.column * (kFragmentUnitColumns * 2);
@@ -214,18 +241,27 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       pipeline.take(x, sums);
       move_on(place);
       // The last unit of this expert for this warp: its sums get the weights of the tokens.
-      if (place.unit >= units || place.slot != slot) {
+      if (place.unit >= end_unit || place.slot != slot) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           all.c[0][0][i] = fmaf(weight[slot][quad * 2 + i % 2], sums.c[0][0][i], all.c[0][0][i]);
         sums.clear();
       }
     }
-    // The warps add in ascending order, so bits do not depend on timing.
+    // The warps add in ascending order, then the CTAs, so bits do not depend on timing.
     reduction.put(turn, all);
     __syncthreads();
-    if (has_output)
-      *to = before + reduction.sum(turn, 0, m, static_cast<int>(threadIdx.x) % kPipelineRows);
+    const int row = static_cast<int>(threadIdx.x) % kPipelineRows;
+    if constexpr (kPairs) {
+      if (rank == 1 && m < tokens)
+        store_to_cta(&received[turn][threadIdx.x], 0, reduction.sum(turn, 0, m, row));
+      cluster_arrive();
+      if (has_output) before += reduction.sum(turn, 0, m, row);
+      cluster_wait();
+      if (has_output) *to = before + received[turn][threadIdx.x];
+    } else if (has_output) {
+      *to = before + reduction.sum(turn, 0, m, row);
+    }
   }
 }
 
@@ -236,9 +272,16 @@ void launch_both(Context& ctx, const FragmentExpertArgs& up, const FragmentExper
   launch_dependent(ctx, "expert gate/up projections in fragments",
                    gates_kernel<kKind, kFine, kStages>, static_cast<unsigned>(plan.gate_blocks),
                    kPipelineThreads, plan.gate_bytes, up);
-  launch_dependent(ctx, "expert down projections in fragments", sums_kernel<kKind, kFine, kStages>,
-                   static_cast<unsigned>(plan.down_blocks), kPipelineThreads, plan.down_bytes,
-                   down);
+  constexpr const char* kDown = "expert down projections in fragments";
+  const auto blocks = static_cast<unsigned>(plan.down_blocks);
+  if (plan.down_pairs > 0) {
+    const auto kernel = sums_kernel<kKind, kFine, kStages, true>;
+    const ClusterLaunch pairs(ctx, dim3(2 * static_cast<unsigned>(plan.down_pairs)),
+                              kPipelineThreads, plan.down_bytes, dim3(2));
+    if (pairs.fits(kernel)) return pairs.run(kDown, kernel, down);
+  }
+  launch_dependent(ctx, kDown, sums_kernel<kKind, kFine, kStages, false>, blocks, kPipelineThreads,
+                   plan.down_bytes, down);
 }
 
 }  // namespace
@@ -268,6 +311,7 @@ void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights&
                         .adds = adds};
   // The down projection reads the hidden rows of the pairs.
   FragmentExpertArgs down = up;
+  up.at_once = plan.gate_tiles;
   down.x = up.hidden, down.x_stride = up.hidden_stride;
   down.w = w2, down.expert_bytes = shape.w2_bytes;
   down.sum = sum.ptr<float>(), down.sum_stride = sum.stride[0];

@@ -49,28 +49,26 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   start_next_kernel();
   find_chosen({a.ids, a.ids_stride, a.tokens, a.top_k, a.experts}, chosen);
 
-  // Tiles of an expert are neighbours, so a CTA meets few experts.
-  const int each = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows),
-            tiles = chosen.count * each;
+  ExpertTiles tiles(static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows)), issued = tiles;
   const std::int64_t first = warp * kUnitColumns;
   const int steps =
       first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
   // Weights of the next tile load while this tile ends: the pipeline does not drain.
   WeightPipeline<2> pipeline(shared);
-  int issued_tile = blockIdx.x, issued_step = 0;
+  int issued_step = 0;
   const Bf16* from[2] = {};
   int count = 0;
   const auto issue = [&] {
-    if (steps > 0 && issued_tile < tiles) {
+    if (steps > 0 && issued.slot < chosen.count) {
       // Addresses change with the tile only.
       if (issued_step == 0) {
-        const std::int64_t row = std::int64_t{issued_tile % each} * kPipelineRows;
-        from[0] = a.w + (std::int64_t{chosen.expert[issued_tile / each]} * 2 * a.n + row) * a.k;
+        const std::int64_t row = std::int64_t{issued.tile} * kPipelineRows;
+        from[0] = a.w + (std::int64_t{chosen.expert[issued.slot]} * 2 * a.n + row) * a.k;
         from[1] = from[0] + a.n * a.k;
         count = static_cast<int>(min(a.n - row, std::int64_t{kPipelineRows}));
       }
       pipeline.issue(from, a.k, count, first + issued_step * std::int64_t{kTurnColumns}, a.k);
-      if (++issued_step == steps) issued_step = 0, issued_tile += gridDim.x;
+      if (++issued_step == steps) issued_step = 0, issued.move_on();
     }
     pipeline.commit();
   };
@@ -83,7 +81,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const Bf16* x = staged + min(g, a.tokens - 1) * (a.k + kXPadding) + first;
 
   int turn = 0;
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+  for (; tiles.slot < chosen.count; tiles.move_on(), turn ^= 1) {
     PipelineSums<2, 1> sums;
     sums.clear();
     for (int step = 0; step < steps; ++step) {
@@ -99,8 +97,8 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     __syncthreads();  // turns alternate between two buffers, so one barrier a tile is enough
     // Epilogue: act(gate) * up for the tokens that selected this expert.
     for (int i = threadIdx.x; i < a.tokens * kPipelineRows; i += kPipelineThreads) {
-      const int m = i / kPipelineRows, pair = chosen.pair[tile / each][m];
-      const std::int64_t n = std::int64_t{tile % each} * kPipelineRows + i % kPipelineRows;
+      const int m = i / kPipelineRows, pair = chosen.pair[tiles.slot][m];
+      const std::int64_t n = std::int64_t{tiles.tile} * kPipelineRows + i % kPipelineRows;
       if (pair >= 0 && n < a.n)
         a.hidden[pair * a.hidden_stride + n] =
             narrow<Bf16>(gate_function(reduction.sum(turn, 0, m, i % kPipelineRows), a.gelu) *
@@ -157,7 +155,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue();
   start_next_kernel();
-  for (int i = threadIdx.x; i < kMaxPairs * kMaxTokens; i += kPipelineThreads) {
+  for (int i = threadIdx.x; i < chosen.count * kMaxTokens; i += kPipelineThreads) {
     const int pair = chosen.pair[i / kMaxTokens][i % kMaxTokens];
     weight[i / kMaxTokens][i % kMaxTokens] =
         pair < 0 ? 0.0f : __ldcg(a.weights + pair / a.top_k * a.weights_stride + pair % a.top_k);

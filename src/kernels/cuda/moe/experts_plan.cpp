@@ -59,9 +59,42 @@ int expert_tile_columns(std::int64_t pairs, std::int64_t experts, std::int64_t n
   return time(64) < time(128) ? 64 : 128;
 }
 
+namespace {
+
+// Upper bound of the static shared memory of any CTA, and what the system takes of each.
+constexpr std::int64_t kDeclaredBytes = 4 << 10, kSystemBytes = 1 << 10;
+
+// Whether two CTAs run on an SM: they wait for their x in turn. Three would leave other SMs idle.
+bool two_fit(const FragmentExpertsInputs& inputs, std::int64_t bytes, std::int64_t declared) {
+  return inputs.sm == 90 &&
+         2 * (bytes + declared + kSystemBytes) <= max_shared_bytes(inputs.sm) + kSystemBytes;
+}
+
+// How many tiles of gate/up a CTA multiplies between two barriers, and the memory for their sums in
+// plan.gate_bytes. No CTA loses its place for them.
+void set_gate_tiles(const FragmentExpertsInputs& inputs, std::int64_t tiles,
+                    FragmentExpertsPlan& plan) {
+  // Each thread stores one element of these tiles: of eight columns, and of the tokens.
+  constexpr std::int64_t kMaxAtOnce = 8, kRows = kPipelineThreads / 8;
+  const bool two = two_fit(inputs, plan.gate_bytes, kGateDeclaredBytes);
+  const auto bytes_of = [&](std::int64_t at_once) {
+    return plan.gate_bytes + (at_once - 1) * inputs.tokens * kReductionBytes;
+  };
+  const auto fits = [&](std::int64_t at_once) {
+    return two ? two_fit(inputs, bytes_of(at_once), kGateDeclaredBytes)
+               : bytes_of(at_once) + kGateDeclaredBytes <= max_shared_bytes(inputs.sm);
+  };
+  std::int64_t at_once = std::min(
+      {kMaxAtOnce, kRows / inputs.tokens, (tiles + plan.gate_blocks - 1) / plan.gate_blocks});
+  while (at_once > 1 && !fits(at_once)) --at_once;
+  plan.gate_tiles = static_cast<int>(at_once);
+  plan.gate_bytes = bytes_of(at_once);
+}
+
+}  // namespace
+
 FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
   constexpr std::int64_t kMaxTokens = 8, kMaxPairs = 64, kMaxExperts = 1024;
-  constexpr std::int64_t kDeclaredBytes = 4 << 10;  // upper bound of the static shared memory
   const std::int64_t pairs = inputs.tokens * inputs.top_k, room = max_shared_bytes(inputs.sm);
   FragmentExpertsPlan plan;
   if (inputs.tokens < 1 || inputs.tokens > kMaxTokens || pairs > kMaxPairs ||
@@ -74,19 +107,21 @@ FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
   // A row of zeros stands for tokens without an expert.
   plan.down_bytes = common + (pairs + 1) * int_staged_stride(inputs.width) * 2;
   if (std::max(plan.gate_bytes, plan.down_bytes) + kDeclaredBytes > room) return {};
-  const std::int64_t sms = std::max(inputs.num_sms, 1);
-  // Two CTAs an SM wait for their x in turn. Three would leave other SMs idle.
-  const auto ctas_of_sm = [&](std::int64_t& bytes) -> std::int64_t {
-    if (inputs.sm != 90 || 2 * (bytes + 2 * kDeclaredBytes) > room) return 1;
-    bytes = std::max(bytes, room / 3);
-    return 2;
-  };
-  const std::int64_t gate_ctas = ctas_of_sm(plan.gate_bytes),
-                     down_ctas = ctas_of_sm(plan.down_bytes);
-  if (gate_ctas == 1 && room >= 2 * kAloneBytes)
+  const std::int64_t sms = std::max(inputs.num_sms, 1),
+                     gate_tiles = pairs * ((inputs.width + 7) / 8),
+                     down_tiles = (inputs.hidden + kPipelineRows - 1) / kPipelineRows;
+  const bool two_gates = two_fit(inputs, plan.gate_bytes, kGateDeclaredBytes),
+             two_downs = two_fit(inputs, plan.down_bytes, kDeclaredBytes);
+  plan.gate_blocks = std::min(gate_tiles, two_gates ? 2 * sms : sms);
+  plan.down_blocks = std::min(down_tiles, two_downs ? 2 * sms : sms);
+  // Two CTAs of a tile share its columns where that fills more SMs.
+  if (two_downs && down_tiles < 2 * sms) plan.down_pairs = std::min(down_tiles, sms);
+  set_gate_tiles(inputs, gate_tiles, plan);
+  if (two_gates)
+    plan.gate_bytes = std::max(plan.gate_bytes, room / 3);
+  else if (room >= 2 * kAloneBytes)
     plan.gate_bytes = std::max(plan.gate_bytes, kAloneBytes);
-  plan.gate_blocks = std::min(pairs * ((inputs.width + 7) / 8), gate_ctas * sms);
-  plan.down_blocks = std::min((inputs.hidden + kPipelineRows - 1) / kPipelineRows, down_ctas * sms);
+  if (two_downs) plan.down_bytes = std::max(plan.down_bytes, room / 3);
   return plan;
 }
 

@@ -45,9 +45,14 @@ struct FragmentExpertsInputs {
   std::int64_t unit_bytes = 0;
   int num_sms = 1, sm = 90;
 };
+// Upper bound of the static shared memory of a CTA of gates_kernel.
+inline constexpr std::int64_t kGateDeclaredBytes = 1 << 10;
 struct FragmentExpertsPlan {
   std::int64_t gate_blocks = 0, down_blocks = 0;  // 0: the tokens do not fit
   std::int64_t gate_bytes = 0, down_bytes = 0;    // of shared memory
+  // Clusters of two CTAs that share a tile of `down`; 0: a CTA has a tile alone.
+  std::int64_t down_pairs = 0;
+  int gate_tiles = 1;  // tiles of gate/up that a CTA multiplies between two barriers
 };
 FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs);
 

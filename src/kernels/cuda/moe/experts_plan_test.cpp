@@ -90,18 +90,51 @@ TEST(FragmentExpertsPlan, TwoCtasOfAnSmFit) {
                                      .num_sms = 50,
                                      .sm = sm});
           if (plan.gate_blocks == 0) continue;
-          for (const auto& [blocks, bytes] : {std::pair{plan.gate_blocks, plan.gate_bytes},
-                                              std::pair{plan.down_blocks, plan.down_bytes}}) {
+          struct Launch {
+            std::int64_t blocks, bytes, declared;
+          };
+          for (const auto& [blocks, bytes, declared] :
+               {Launch{plan.gate_blocks, plan.gate_bytes, 1 << 10},
+                Launch{plan.down_blocks, plan.down_bytes, 4 << 10}}) {
             EXPECT_LE(bytes, max_shared_bytes(sm));
             EXPECT_TRUE(blocks == 50 || (sm == 90 && blocks == 100)) << blocks;
             // Of an SM: 228 KiB, of which each CTA has 1 KiB for the system.
             if (blocks == 50) continue;
-            EXPECT_LE(2 * (bytes + (4 << 10) + 1024), 228 << 10);
+            EXPECT_LE(2 * (bytes + declared + 1024), 228 << 10);
             EXPECT_GT(3 * (bytes + 1024), 228 << 10);
           }
           if (sm == 90) (plan.down_blocks == 100 ? two_downs : one_down) = true;
         }
   EXPECT_TRUE(two_downs && one_down);
+}
+
+// As many tiles as a CTA has, as many as threads store at once, and no more than fit.
+TEST(FragmentExpertsPlan, TilesBetweenBarriersFitTheirCta) {
+  const auto plan_of = [](std::int64_t tokens, std::int64_t hidden, std::int64_t width, int bits) {
+    return plan_fragment_experts({.tokens = tokens,
+                                  .top_k = 4,
+                                  .experts = 32,
+                                  .hidden = hidden,
+                                  .width = width,
+                                  .bits = bits,
+                                  .unit_bytes = bits == 4 ? 1088 : 2112,
+                                  .num_sms = 132,
+                                  .sm = 90});
+  };
+  EXPECT_EQ(plan_of(1, 2880, 2880, 4).gate_tiles, 6);  // 1440 tiles of 264 CTAs
+  EXPECT_EQ(plan_of(1, 2880, 64, 4).gate_tiles, 1);
+  EXPECT_EQ(plan_of(8, 2880, 2880, 4).gate_tiles, 4);  // 32 rows
+  EXPECT_EQ(plan_of(2, 2880, 8192, 4).gate_tiles, 8);
+  const FragmentExpertsPlan narrow = plan_of(1, 2048, 4096, 8), wide = plan_of(8, 7168, 2048, 8);
+  EXPECT_EQ(narrow.gate_blocks, 2 * 132);  // two CTAs leave room for fewer than eight
+  EXPECT_GT(narrow.gate_tiles, 1);
+  EXPECT_LT(narrow.gate_tiles, 8);
+  EXPECT_EQ(wide.gate_tiles, 1);
+  // Pairs of CTAs share tiles of `down` where both fit on an SM and tiles are few.
+  EXPECT_EQ(plan_of(1, 2880, 2880, 4).down_pairs, 132);  // of 180 tiles
+  EXPECT_EQ(plan_of(1, 2048, 768, 8).down_pairs, 128);
+  EXPECT_EQ(plan_of(1, 4352, 768, 4).down_pairs, 0);  // 272 tiles
+  EXPECT_EQ(wide.down_pairs, 0);
 }
 
 }  // namespace
