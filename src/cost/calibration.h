@@ -28,17 +28,17 @@ inline constexpr GpuMachine kGpuMachines[] = {
 };
 
 inline constexpr CostConstants kCalibratedConstants{
-    .launch_s = 5.148e-06,
-    .stream_share = 0.9058,
-    .rows_share = 1,
-    .gemm_share = 0.8884,
-    .expert_gemm_share = 0.2194,
-    .prefill_attention_share = 0.695,
-    .converted_per_s = 3.879e+12,
-    .sum_s = 7.547e-06,
-    .nccl_s = 1.093e-05,
+    .launch_s = 4.848e-06,
+    .stream_share = 0.9072,
+    .rows_share = 0.9758,
+    .gemm_share = 0.8875,
+    .expert_gemm_share = 0.2192,
+    .prefill_attention_share = 0.6959,
+    .converted_per_s = 3.876e+12,
+    .sum_s = 8.034e-06,
+    .nccl_s = 1.145e-05,
     .peer_s = 1e-06,
-    .link_share = 0.4749,
+    .link_share = 0.4755,
 };
 
 }  // namespace sluice

@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   __shared__ float weight[kMaxChosenPairs][kMaxChosenTokens];
   // From the second CTA of a pair: its sums of a tile, for two turns.
   __shared__ float received[kPairs ? 2 : 1][kMaxChosenTokens * kPipelineRows];
+  static_assert(sizeof(Chosen) + sizeof(weight) + sizeof(received) <= kSumDeclaredBytes);
   constexpr int kShare = kPairs ? 2 : 1;  // CTAs of a tile
   const int rank = static_cast<int>(blockIdx.x) % kShare,
             first_tile = static_cast<int>(blockIdx.x) / kShare,

@@ -61,8 +61,8 @@ int expert_tile_columns(std::int64_t pairs, std::int64_t experts, std::int64_t n
 
 namespace {
 
-// Upper bound of the static shared memory of any CTA, and what the system takes of each.
-constexpr std::int64_t kDeclaredBytes = 4 << 10, kSystemBytes = 1 << 10;
+// Shared memory that the system takes of each CTA.
+constexpr std::int64_t kSystemBytes = 1 << 10;
 
 // Whether two CTAs run on an SM: they wait for their x in turn. Three would leave other SMs idle.
 bool two_fit(const FragmentExpertsInputs& inputs, std::int64_t bytes, std::int64_t declared) {
@@ -106,15 +106,15 @@ FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
   plan.gate_bytes = common + inputs.tokens * int_staged_stride(inputs.hidden) * 2;
   // A row of zeros stands for tokens without an expert.
   plan.down_bytes = common + (pairs + 1) * int_staged_stride(inputs.width) * 2;
-  if (std::max(plan.gate_bytes, plan.down_bytes) + kDeclaredBytes > room) return {};
+  if (std::max(plan.gate_bytes, plan.down_bytes) + kSumDeclaredBytes > room) return {};
   const std::int64_t sms = std::max(inputs.num_sms, 1),
                      gate_tiles = pairs * ((inputs.width + 7) / 8),
                      down_tiles = (inputs.hidden + kPipelineRows - 1) / kPipelineRows;
   const bool two_gates = two_fit(inputs, plan.gate_bytes, kGateDeclaredBytes),
-             two_downs = two_fit(inputs, plan.down_bytes, kDeclaredBytes);
+             two_downs = two_fit(inputs, plan.down_bytes, kSumDeclaredBytes);
   plan.gate_blocks = std::min(gate_tiles, two_gates ? 2 * sms : sms);
   plan.down_blocks = std::min(down_tiles, two_downs ? 2 * sms : sms);
-  // Two CTAs of a tile share its columns where that fills more SMs.
+  // Two CTAs share the units of a tile where tiles are fewer than CTAs that run at once.
   if (two_downs && down_tiles < 2 * sms) plan.down_pairs = std::min(down_tiles, sms);
   set_gate_tiles(inputs, gate_tiles, plan);
   if (two_gates)

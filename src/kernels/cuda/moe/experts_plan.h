@@ -45,8 +45,8 @@ struct FragmentExpertsInputs {
   std::int64_t unit_bytes = 0;
   int num_sms = 1, sm = 90;
 };
-// Upper bound of the static shared memory of a CTA of gates_kernel.
-inline constexpr std::int64_t kGateDeclaredBytes = 1 << 10;
+// Upper bounds of the static shared memory of a CTA, of gates_kernel and of sums_kernel.
+inline constexpr std::int64_t kGateDeclaredBytes = 1 << 10, kSumDeclaredBytes = 4 << 10;
 struct FragmentExpertsPlan {
   std::int64_t gate_blocks = 0, down_blocks = 0;  // 0: the tokens do not fit
   std::int64_t gate_bytes = 0, down_bytes = 0;    // of shared memory

@@ -125,10 +125,11 @@ TEST(FragmentExpertsPlan, TilesBetweenBarriersFitTheirCta) {
   EXPECT_EQ(plan_of(1, 2880, 64, 4).gate_tiles, 1);
   EXPECT_EQ(plan_of(8, 2880, 2880, 4).gate_tiles, 4);  // 32 rows
   EXPECT_EQ(plan_of(2, 2880, 8192, 4).gate_tiles, 8);
-  const FragmentExpertsPlan narrow = plan_of(1, 2048, 4096, 8), wide = plan_of(8, 7168, 2048, 8);
+  const FragmentExpertsPlan narrow = plan_of(1, 2048, 4096, 8), wide = plan_of(8, 7168, 1024, 8);
   EXPECT_EQ(narrow.gate_blocks, 2 * 132);  // two CTAs leave room for fewer than eight
   EXPECT_GT(narrow.gate_tiles, 1);
   EXPECT_LT(narrow.gate_tiles, 8);
+  EXPECT_GT(wide.gate_blocks, 0);
   EXPECT_EQ(wide.gate_tiles, 1);
   // Pairs of CTAs share tiles of `down` where both fit on an SM and tiles are few.
   EXPECT_EQ(plan_of(1, 2880, 2880, 4).down_pairs, 132);  // of 180 tiles
