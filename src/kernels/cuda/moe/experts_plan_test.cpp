@@ -123,7 +123,8 @@ TEST(FragmentExpertsPlan, TilesBetweenBarriersFitTheirCta) {
   };
   EXPECT_EQ(plan_of(1, 2880, 2880, 4).gate_tiles, 6);  // 1440 tiles of 264 CTAs
   EXPECT_EQ(plan_of(1, 2880, 64, 4).gate_tiles, 1);
-  EXPECT_EQ(plan_of(8, 2880, 2880, 4).gate_tiles, 4);  // 32 rows
+  EXPECT_EQ(plan_of(8, 2880, 768, 4).gate_tiles, 4);  // one CTA an SM, 32 rows
+  EXPECT_EQ(plan_of(8, 2048, 768, 4).gate_tiles, 1);  // two CTAs leave no room
   EXPECT_EQ(plan_of(2, 2880, 8192, 4).gate_tiles, 8);
   const FragmentExpertsPlan narrow = plan_of(1, 2048, 4096, 8), wide = plan_of(8, 7168, 1024, 8);
   EXPECT_EQ(narrow.gate_blocks, 2 * 132);  // two CTAs leave room for fewer than eight
