@@ -194,8 +194,9 @@ void check_paged(Bench& bench, const Batch& batch, const char* what,
 }
 
 // Score modifications: on the reference kernels, on tensor core tiles for prefills in bfloat16, and
-// sinks on the kernels of plain attention.
-void check_score_mods(Bench& bench, const Batch& batch, const char* what, const Heads& h) {
+// sinks on the kernels of plain attention. `widened_alone`: these over pages of e4m3 alone.
+void check_score_mods(Bench& bench, const Batch& batch, const char* what, const Heads& h,
+                      bool widened_alone = false) {
   const std::int64_t tokens = batch.tokens(), slots = batch.slots();
   Twin sinks(bench, DType::kF32, {h.heads}), slopes(bench, DType::kF32, {h.heads});
   sinks.fill(54, 3);
@@ -215,6 +216,7 @@ void check_score_mods(Bench& bench, const Batch& batch, const char* what, const 
       {"slopes", 0, 0, 0, false, true},       {"all of them", 0, 100, 1.5f, true, true}};
   for (const Case& c : kCases)
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+      if (widened_alone && (!c.sinks || c.chunk > 0 || dtype != DType::kF8E4M3)) continue;
       Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8),
           k(bench, dtype, {slots, h.kv_heads * h.dim});
       Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}),
@@ -299,7 +301,7 @@ void check_attention(Bench& bench) {
   const Batch end(bench, {2500}, {{0, 2330, 2500}});
   check_paged(bench, end, "end of a long prefill", {{8, 2, 128, 128}, {8, 2, 64, 64}}, half);
   // Pages of e4m3 of a few heads at a time, and of two runs beside decode rows.
-  check_score_mods(bench, end, "end of a long prefill", {40, 40, 128, 128});
+  check_score_mods(bench, end, "end of a long prefill", {40, 40, 128, 128}, true);
   check_paged(bench, end, "end of a long prefill", {{40, 40, 128, 128}, {70, 70, 64, 64}},
               {DType::kF8E4M3});
   const Batch two(bench, {1100, 900, 777, 130, 64},
