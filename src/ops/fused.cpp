@@ -206,8 +206,8 @@ void experts_add(Context& ctx, const Tensor& x, const Weight& w13, const Weight&
   const MoeWorkspace workspace =
       take_moe_workspace(*ctx.arena, x.dim(0), ids.dim(1), w13.count, w2.rows, w2.columns,
                          prepared_shape(ctx, w2, x.dim(0)));
-  const bool is_known = row.adds_every_expert || params.activation_only();
-  if (row.experts_add == nullptr || !is_known || reduce || sum.keeps_branch || !are_few(x) ||
+  const bool takes_params = row.adds_every_expert || params.activation_only();
+  if (row.experts_add == nullptr || !takes_params || reduce || sum.keeps_branch || !are_few(x) ||
       !may_fuse(ctx)) {
     fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);
     sum.pending = true;

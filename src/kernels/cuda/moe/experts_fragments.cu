@@ -30,7 +30,7 @@ struct FragmentExpertArgs {
   std::int64_t x_stride = 0, hidden_stride = 0, sum_stride = 0, weights_stride = 0;
   int n = 0, k = 0;
   int staged_stride = 0;  // elements between rows of x in shared memory
-  int at_once = 1;        // gate/up: tiles that a CTA multiplies before it stores them
+  int gate_tiles = 1;     // that a CTA multiplies before it stores them
   ExpertRules rules;
   bool adds = true;  // to what `sum` has
 };
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const PipelineReduction<1> reduction{.part = reinterpret_cast<float*>(after_pipelines),
                                        .rows = tokens};
   Bf16* const staged =
-      reinterpret_cast<Bf16*>(after_pipelines + PipelineReduction<1>::bytes(a.at_once * tokens));
+      reinterpret_cast<Bf16*>(after_pipelines + PipelineReduction<1>::bytes(a.gate_tiles * tokens));
   wait_for_earlier_kernels();
   // Hazard: sums_kernel reads the ids without waiting, so it must not start before this wait.
   start_next_kernel();
@@ -113,13 +113,13 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const std::uint32_t x = shared_address(staged + min(lane % 8, tokens - 1) * a.staged_stride) +
                           lane / 8 * 16 + warp * (kFragmentUnitColumns * 2);
 
-  // The element that this thread stores: a tile of those at once, a token and a column.
+  // The element that this thread stores: of one of these tiles, a token and a column.
   const int row = static_cast<int>(threadIdx.x) / kTileColumns,
             column = static_cast<int>(threadIdx.x) % kTileColumns, own = row / tokens,
             m = row % tokens;
-  for (int turn = 0; tiles.slot < chosen_count; turn ^= a.at_once) {
+  for (int turn = 0; tiles.slot < chosen_count; turn ^= a.gate_tiles) {
     int own_slot = -1, own_tile = 0;
-    for (int i = 0; i < a.at_once && tiles.slot < chosen_count; ++i, tiles.move_on()) {
+    for (int i = 0; i < a.gate_tiles && tiles.slot < chosen_count; ++i, tiles.move_on()) {
       if (i == own) own_slot = tiles.slot, own_tile = tiles.tile;
       PipelineSums<1, 1> sums;
       sums.clear();
@@ -312,7 +312,7 @@ void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights&
                         .adds = adds};
   // The down projection reads the hidden rows of the pairs.
   FragmentExpertArgs down = up;
-  up.at_once = plan.gate_tiles;
+  up.gate_tiles = plan.gate_tiles;
   down.x = up.hidden, down.x_stride = up.hidden_stride;
   down.w = w2, down.expert_bytes = shape.w2_bytes;
   down.sum = sum.ptr<float>(), down.sum_stride = sum.stride[0];

@@ -254,11 +254,12 @@ __device__ float dot(float4 a, float4 b, float sum) {
 }
 
 // RMSNorm, router GEMM and routing of a few tokens. A warp computes the logit of one expert:
-//   a. load     router row times norm weight into registers, before x is complete
-//   b. dot      x . row and the mean square of x in one pass; the norm factor is applied to the
-//   logit c. logits   to the first CTA of the cluster, or to global memory d. rounded  the CTAs
-//   share the work of writing the normalised row in bfloat16 e. route    by the first CTA of the
-//   cluster, or by the CTA that ends last
+//   a. load      router row times norm weight into registers, before x is complete
+//   b. dot       x . row and the mean square of x in one pass; the norm factor is applied to the
+//                logit
+//   c. logits    to the first CTA of the cluster, or to global memory
+//   d. rounded   the CTAs share the work of writing the normalised row in bfloat16
+//   e. route     by the first CTA of the cluster, or by the CTA that ends last
 // Grid: experts / warps of a CTA, tokens.
 template <int kWarps, bool kCluster, int kHeldColumns>
 __global__ void __launch_bounds__(kWarps* kWarp)
