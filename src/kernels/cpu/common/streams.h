@@ -19,7 +19,8 @@ template <std::int64_t kNear, std::int64_t kFar>
 template <class V>
 [[gnu::always_inline]] inline V load_next(const std::byte* at) {
   V v;
-  const V& line = *reinterpret_cast<const V*>(at);
+  // As bytes, because a line need not be aligned for V.
+  const auto& line = *reinterpret_cast<const std::byte(*)[sizeof v]>(at);
   if constexpr (sizeof v == 64)
     asm volatile("vmovdqu64 %1, %0" : "=v"(v) : "m"(line));
   else
