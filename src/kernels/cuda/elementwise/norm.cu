@@ -31,6 +31,11 @@ template <class Weight, class Out>
 __global__ void __launch_bounds__(kMaxThreads)
     rms_norm_held(RowsOf<const float> x, RowsOf<float> residual, const Weight* weight, float eps,
                   RowsOf<Out> out, std::int64_t n) {
+  const auto at = [](int j) { return (j * std::int64_t{blockDim.x} + threadIdx.x) * 4; };
+  float4 w[kHeld];  // loaded before the wait, because no kernel writes weights
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j)
+    if (at(j) < n) w[j] = widen_four(weight + at(j));
   begin_dependent();
   const float* from = x.row(blockIdx.x);
   float* sum = residual.data == nullptr ? nullptr : residual.row(blockIdx.x);
@@ -39,7 +44,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   float squares = 0;
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    const std::int64_t i = (j * std::int64_t{blockDim.x} + threadIdx.x) * 4;
+    const std::int64_t i = at(j);
     if (i >= n) break;
     held[j] = *reinterpret_cast<const float4*>(from + i);
     if (sum != nullptr) {
@@ -57,12 +62,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   Out* to = out.row(blockIdx.x);
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    const std::int64_t i = (j * std::int64_t{blockDim.x} + threadIdx.x) * 4;
-    if (i >= n) break;
-    const float4 w = widen_four(weight + i);
-    *reinterpret_cast<Four<Out>*>(to + i) = {
-        narrow<Out>(held[j].x * factor * w.x), narrow<Out>(held[j].y * factor * w.y),
-        narrow<Out>(held[j].z * factor * w.z), narrow<Out>(held[j].w * factor * w.w)};
+    if (at(j) >= n) break;
+    *reinterpret_cast<Four<Out>*>(to + at(j)) = {
+        narrow<Out>(held[j].x * factor * w[j].x), narrow<Out>(held[j].y * factor * w[j].y),
+        narrow<Out>(held[j].z * factor * w[j].z), narrow<Out>(held[j].w * factor * w[j].w)};
   }
 }
 

@@ -10,14 +10,19 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kMaxThreads = 1024, kMinWarps = 4;
-// Groups of a warp that load together. With 1,024 threads a turn has 16,384 columns.
+constexpr int kMinWarps = 4;
+// Without groups a row of several turns is read twice, so more threads are better. With groups it
+// is read once, and 512 threads leave registers for the weights of a norm.
+template <bool kInGroups>
+inline constexpr int kMaxThreads = kInGroups ? 512 : 1024;
+// Groups of a warp that load together. A turn has 16,384 columns, with groups 8,192.
 constexpr int kTogether = 4;
 constexpr int kGroup = static_cast<int>(ops::kFp8Group);
 constexpr int kFewRows = 64, kMaxSplitWarps = 8;
 
 template <class T>
 struct PlainRows {
+  static constexpr bool kTakesNorm = true;
   const T* x;
   std::int64_t stride;
 
@@ -28,6 +33,7 @@ struct PlainRows {
 
 template <class T>
 struct GatedRows {
+  static constexpr bool kTakesNorm = false;
   const T* gate_up;
   std::int64_t stride;
   int width;  // columns of the gate
@@ -46,36 +52,44 @@ struct GatedRows {
 // are in flight together, and a row of one turn is read once. The factor of a norm is applied to
 // the scales, because it is known only after the whole row was read.
 template <bool kInGroups, class Rows>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads<kInGroups>)
     round_rows_kernel(Rows rows, Fp8Norm norm, Fp8Rows out) {
-  __shared__ float scales[kInGroups ? kMaxFp8Groups : 1], squares_of[kMaxThreads / kWarp];
-  __shared__ unsigned largest_of_warp[kMaxThreads / kWarp];
-  // They do not depend on the kernel before. Further rows find them in L2.
-  if (norm.weight != nullptr && blockIdx.x < kFewRows) prefetch_lines(norm.weight, out.columns * 4);
-  begin_dependent();
+  __shared__ float scales[kInGroups ? kMaxFp8Groups : 1],
+      squares_of[kMaxThreads<kInGroups> / kWarp];
+  __shared__ unsigned largest_of_warp[kMaxThreads<kInGroups> / kWarp];
   const std::int64_t m = blockIdx.x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp,
             k = static_cast<int>(out.columns), groups = (k + kGroup - 1) / kGroup;
+  const bool has_norm = Rows::kTakesNorm && norm.weight != nullptr,
+             is_one_turn = groups <= warps * kTogether;
   // Four columns of each of kTogether groups of this warp, from group `first` on.
-  float4 four[kTogether];
+  float4 four[kTogether], by[kTogether];
   float squares = 0;
+  const auto load_weights = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int column = (first + i * warps) * kGroup + lane * 4;
+      by[i] = column < k ? load_four(norm.weight + column) : float4{};
+    }
+  };
   const auto load = [&](int first) {
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int column = (first + i * warps) * kGroup + lane * 4;
       four[i] = column < k ? rows.load(m, column) : float4{};
     }
-    if (norm.weight == nullptr) return;
+    if (!has_norm) return;
+    if (!is_one_turn) load_weights(first);
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int column = (first + i * warps) * kGroup + lane * 4;
-      if (column >= k) continue;
-      const float4 by = load_four(norm.weight + column);
       float4& v = four[i];
       squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-      v = {v.x * by.x, v.y * by.y, v.z * by.z, v.w * by.w};
+      v = {v.x * by[i].x, v.y * by[i].y, v.z * by[i].z, v.w * by[i].w};
     }
   };
+  // No kernel writes the weights of a norm, so they load before the wait.
+  if (has_norm && is_one_turn) load_weights(warp);
+  begin_dependent();
   const auto put = [&](int group, const float4& v, float factor) {
     const int column = group * kGroup + lane * 4;
     if (column < k)
@@ -94,7 +108,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         const ops::Fp8Scale by = fp8_scale(warp_max(largest_of(four[i])));
         put(group, four[i], by.factor);
         if (lane != 0 || group >= groups) continue;
-        if (norm.weight == nullptr)
+        if (!has_norm)
           out.scales(m)[group] = by.scale;
         else
           scales[group] = by.scale;
@@ -103,13 +117,13 @@ __global__ void __launch_bounds__(kMaxThreads)
       }
     }
   }
-  if (kInGroups && norm.weight == nullptr) return;
+  if (kInGroups && !has_norm) return;
   squares = warp_sum(squares);
   largest = warp_max(largest);
   if (lane == 0) squares_of[warp] = squares, largest_of_warp[warp] = largest;
   __syncthreads();
   float factor = 1;
-  if (norm.weight != nullptr) {
+  if (has_norm) {
     float total = 0;
     for (int i = 0; i < warps; ++i) total += squares_of[i];
     factor = 1.0f / sqrtf(total / static_cast<float>(k) + norm.eps);
@@ -121,7 +135,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int i = 0; i < warps; ++i) largest = max(largest, largest_of_warp[i]);
     const ops::Fp8Scale by = fp8_scale(largest);
     for (int first = warp; first < groups; first += warps * kTogether) {
-      if (groups > warps * kTogether) load(first);
+      if (!is_one_turn) load(first);
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) put(first + i * warps, four[i], by.factor);
     }
@@ -134,11 +148,12 @@ void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm,
             const Fp8Rows& out) {
   if (m == 0) return;
   const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group),
-                     turns = (groups + kTogether - 1) / kTogether;
+                     turns = (groups + kTogether - 1) / kTogether,
+                     most = (group == 0 ? kMaxThreads<false> : kMaxThreads<true>) / kWarp;
   // Few rows leave SMs to several CTAs of a row.
   const bool splits = group != 0 && norm.weight == nullptr && m <= kFewRows;
-  const int warps = static_cast<int>(
-      std::clamp<std::int64_t>(turns, kMinWarps, splits ? kMaxSplitWarps : kMaxThreads / kWarp));
+  const int warps =
+      static_cast<int>(std::clamp<std::int64_t>(turns, kMinWarps, splits ? kMaxSplitWarps : most));
   const dim3 grid(static_cast<unsigned>(m),
                   splits ? static_cast<unsigned>((turns + warps - 1) / warps) : 1);
   if (group == 0)
