@@ -4,7 +4,8 @@
 //
 //   sum over groups g of  scale[g] (sum over k in g of x[k] (q[k] - z[g]))
 //
-// x is bfloat16. The differences are exact in bfloat16, and the sums are float32.
+// x is bfloat16, or float16 of which each row is multiplied by a power of two. Both types hold the
+// differences. The sums are float32.
 //
 //   kFp8        experts alone: e4m3 instead of q - z, which bfloat16 holds too; groups of 128
 //   kInt8       q - z in [-128, 127]; a byte holds q = difference + 128

@@ -93,11 +93,6 @@ __device__ inline uint2 shared_words(std::uint32_t from) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(from) : "memory");
   return x;
 }
-__device__ inline void store_piece(std::uint32_t to, const uint4& x) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
-               "r"(x.w)
-               : "memory");
-}
 
 struct CodeRows {
   // Codes of four keys are in registers at a time.

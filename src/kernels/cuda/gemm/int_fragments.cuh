@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/common/common.cuh"
+#include "kernels/cuda/common/halves.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/gemm/gemm_int.h"
 
@@ -43,6 +44,11 @@ __device__ inline std::uint32_t subtract_bf16(std::uint32_t a, std::uint32_t b) 
   // a + (-1) b
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(b), "r"(0xBF80BF80u), "r"(a));
 #endif
+  return out;
+}
+__device__ inline std::uint32_t subtract_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
 __device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
@@ -95,6 +101,16 @@ __device__ inline void e2m1_to_fragments(std::uint32_t word, const Fp4Scales& sc
   }
 }
 
+// The same in float16, times 2^-14 and without scales.
+inline constexpr float kHalfE2m1 = 0x1p14f;  // what is missing
+__device__ inline void e2m1_to_halves(std::uint32_t word, std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t size = i < 3 ? word << (9 - 4 * i) : word >> 3;
+    a[i] = (size & 0x0E000E00u) | (word << (12 - 4 * i) & 0x80008000u);
+  }
+}
+
 // Bytes of registers 0 and 1, then those of 2 and 3.
 template <IntKind kKind>
 __device__ inline void bytes_to_fragments(std::uint32_t low, std::uint32_t high,
@@ -115,6 +131,23 @@ __device__ inline void bytes_to_fragments(std::uint32_t low, std::uint32_t high,
       // e4m3 in the high byte of each half. Its exponent has a bias of 7, that of bfloat16 127.
       const std::uint32_t pair = __byte_perm(word, 0, i % 2 == 0 ? 0x1404 : 0x3424);
       a[i] = multiply_bf16((pair & 0x80008000u) | (pair >> 4 & 0x07F007F0u), 0x7B807B80u);
+    }
+  }
+}
+
+// The same in float16, for rows of x in float16.
+template <IntKind kKind>
+__device__ inline void bytes_to_halves(std::uint32_t low, std::uint32_t high,
+                                       std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t word = i < 2 ? low : high;
+    if constexpr (kKind == IntKind::kInt8) {
+      // A byte in the mantissa of 2^10 is 2^10 + q.
+      const std::uint32_t pair = __byte_perm(word, 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
+      a[i] = subtract_f16(pair, 0x64806480u);
+    } else {
+      a[i] = e4m3_pair(i % 2 == 0 ? word & 0xFFFFu : word >> 16);
     }
   }
 }

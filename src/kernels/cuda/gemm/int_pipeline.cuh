@@ -9,8 +9,9 @@
 namespace sluice::cuda {
 
 // The pipeline of this warp. A stage has a unit of each part of a tile. kFine: a unit has several
-// groups.
-template <IntKind kKind, bool kFine, int kParts, int kStages>
+// groups. kHalves: rows of x are float16; not for integers of 4 bits. Sums of e2m1 then lack the
+// factor kHalfE2m1.
+template <IntKind kKind, bool kFine, int kParts, int kStages, bool kHalves = false>
 class UnitPipeline {
  public:
   __device__ UnitPipeline(unsigned char* shared, const IntWeights& w)
@@ -44,15 +45,32 @@ class UnitPipeline {
   __device__ void take(std::uint32_t x, PipelineSums<kParts, 1>& sums) {
     const unsigned char* stage = bytes_ + take_at_ * kParts * w_.unit_bytes;
     take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
-    if constexpr (kKind == IntKind::kFp4)
+    if constexpr (kKind == IntKind::kFp4 && !kHalves)
       if (have_small_scales(stage)) return multiply_scaled(stage, x, sums);
-    if constexpr (kFine)
+    if constexpr (kKind == IntKind::kFp4 && kHalves)
+      multiply_e2m1(stage, x, sums);
+    else if constexpr (kFine)
       multiply(stage, x, sums);
     else
       multiply_group(stage, x, sums);
   }
 
  private:
+  static_assert(!kHalves || kKind != IntKind::kInt4);
+  static __device__ void widen_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t (&a)[4]) {
+    if constexpr (kHalves)
+      bytes_to_halves<kKind>(low, high, a);
+    else
+      bytes_to_fragments<kKind>(low, high, a);
+  }
+  static __device__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                             std::uint32_t b1) {
+    if constexpr (kHalves)
+      mma_m16n8k16_f16(c, a, b0, b1);
+    else
+      mma_m16n8k16(c, a, b0, b1);
+  }
+
   // Whether all scales are at most 1, so that e2m1_to_fragments() can apply them.
   __device__ bool have_small_scales(const unsigned char* stage) const {
     constexpr int kWords = kFp4Groups * kUnitRows / 4;
@@ -61,6 +79,34 @@ class UnitPipeline {
     const std::uint32_t scales = *reinterpret_cast<const std::uint32_t*>(
         stage + lane / kWords % kParts * w_.unit_bytes + kCodeBytes<kKind> + lane % kWords * 4);
     return !__any_sync(kAllLanes, scales & 0x80808080u);
+  }
+
+  // A quarter of a unit is one group.
+  __device__ void multiply_e2m1(const unsigned char* stage, std::uint32_t x,
+                                PipelineSums<kParts, 1>& sums) const {
+    const int lane = threadIdx.x % kWarp, g = lane / 4;
+    uint4 codes[kParts];
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      std::uint32_t xs[4];
+      ldmatrix_x4(xs, x + quarter * 64);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const unsigned char* unit = stage + p * w_.unit_bytes;
+        if (quarter % 2 == 0)
+          codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter / 2 * kWarp + lane) * 16);
+        const float2 scale = fragment_scales<kKind>(unit, quarter, g, false);
+        std::uint32_t a[2][4];
+        e2m1_to_halves(quarter % 2 == 0 ? codes[p].x : codes[p].z, a[0]);
+        e2m1_to_halves(quarter % 2 == 0 ? codes[p].y : codes[p].w, a[1]);
+        float group_sums[4] = {};
+        mma_m16n8k16_f16(group_sums, a[0], xs[0], xs[1]);
+        mma_m16n8k16_f16(group_sums, a[1], xs[2], xs[3]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sums.c[p][0][i] = fmaf(group_sums[i], i < 2 ? scale.x : scale.y, sums.c[p][0][i]);
+      }
+    }
   }
 
   // e2m1 times its scale is exact in bfloat16, so the sums of groups need none.
@@ -119,11 +165,11 @@ class UnitPipeline {
           nibbles_to_fragments(quarter % 2 == 0 ? two.x : two.z, zeros, a[0]);
           nibbles_to_fragments(quarter % 2 == 0 ? two.y : two.w, zeros, a[1]);
         } else {
-          bytes_to_fragments<kKind>(codes[quarter].x, codes[quarter].y, a[0]);
-          bytes_to_fragments<kKind>(codes[quarter].z, codes[quarter].w, a[1]);
+          widen_bytes(codes[quarter].x, codes[quarter].y, a[0]);
+          widen_bytes(codes[quarter].z, codes[quarter].w, a[1]);
         }
-        mma_m16n8k16(group_sums[0], a[0], xs[quarter][0], xs[quarter][1]);
-        mma_m16n8k16(group_sums[1], a[1], xs[quarter][2], xs[quarter][3]);
+        mma(group_sums[0], a[0], xs[quarter][0], xs[quarter][1]);
+        mma(group_sums[1], a[1], xs[quarter][2], xs[quarter][3]);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -135,6 +181,7 @@ class UnitPipeline {
   // Groups of a quarter of a unit, or of half of one, too.
   __device__ void multiply(const unsigned char* stage, std::uint32_t x,
                            PipelineSums<kParts, 1>& sums) const {
+    static_assert(kKind != IntKind::kFp4 || !kHalves);
     const int lane = threadIdx.x % kWarp, g = lane / 4,
               groups = kKind == IntKind::kFp4 ? kFp4Groups : w_.groups;
     float group_sums[kParts][2][4] = {};  // two chains of MMAs
@@ -169,11 +216,11 @@ class UnitPipeline {
           }
         } else {
           codes[p] = *reinterpret_cast<const uint4*>(unit + (quarter * kWarp + lane) * 16);
-          bytes_to_fragments<kKind>(codes[p].x, codes[p].y, a[0]);
-          bytes_to_fragments<kKind>(codes[p].z, codes[p].w, a[1]);
+          widen_bytes(codes[p].x, codes[p].y, a[0]);
+          widen_bytes(codes[p].z, codes[p].w, a[1]);
         }
-        mma_m16n8k16(group_sums[p][0], a[0], xs[0], xs[1]);
-        mma_m16n8k16(group_sums[p][1], a[1], xs[2], xs[3]);
+        mma(group_sums[p][0], a[0], xs[0], xs[1]);
+        mma(group_sums[p][1], a[1], xs[2], xs[3]);
         if (ends) {
           const float2 scale = fragment_scales<kKind>(unit, group, g, w_.in_bf16);
 #pragma unroll

@@ -67,13 +67,82 @@ __device__ inline void stage_plain(const FragmentExpertArgs& a, int rows, Bf16* 
     stage_pieces<false>(a, rows, to);
 }
 
+// Formats whose rows of x are staged in float16, and the factor that their sums lack.
+template <IntKind kKind>
+inline constexpr bool kTakesHalves = kKind != IntKind::kInt4;
+template <IntKind kKind>
+inline constexpr float kMissing = kKind == IntKind::kFp4 ? kHalfE2m1 : 1.0f;
+
+// As stage_plain(), in float16: row i times a power of two, whose inverse is inverse[i]. Infinity
+// and NaN stay, and other elements of their row become 0. The warps share the rows evenly. All
+// threads of the CTA call.
+__device__ inline void stage_halves(const FragmentExpertArgs& a, int rows, Bf16* to,
+                                    float* inverse) {
+  __shared__ std::uint32_t largest_of[kPipelineWarps];
+  constexpr int kHeld = 8;  // pieces of a lane in registers; a longer row is read twice
+  const int pieces = a.w.units * (kFragmentUnitColumns / 8), own = a.k / 8;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int each = rows == 1 ? 8 : rows == 2 ? 4 : rows <= 4 ? 2 : 1;  // warps of a row
+  const int step = each * kWarp, begin = warp % each * kWarp + lane;
+  for (int m = warp / each; m < rows || each > 1; m += kPipelineWarps / each) {
+    const auto* const from = reinterpret_cast<const uint4*>(a.x + min(m, rows - 1) * a.x_stride);
+    uint4 held[kHeld];
+    const auto load = [&](int first) {
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j) {
+        if (first + j * step >= pieces) break;
+        const int i = first + j * step + begin;
+        held[j] = i < own ? from[i] : uint4{};
+      }
+    };
+    std::uint32_t largest = 0;  // of two columns, as bfloat16 without its sign
+    for (int first = 0; first < pieces; first += kHeld * step) {
+      load(first);
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j) {
+        if (first + j * step >= pieces) break;
+        for (const std::uint32_t pair : {held[j].x, held[j].y, held[j].z, held[j].w})
+          largest = __vmaxu2(largest, pair & 0x7FFF7FFFu);
+      }
+    }
+    largest = __reduce_max_sync(kAllLanes, max(largest & 0xFFFFu, largest >> 16));
+    if (each > 1) {
+      if (lane == 0) largest_of[warp] = largest;
+      __syncthreads();
+      for (int i = 0; i < each; ++i) largest = max(largest, largest_of[warp / each * each + i]);
+    }
+    if (m >= rows) break;
+    const RowPower power = RowPower::of(__uint_as_float(largest << 16));
+    if (lane == 0) inverse[m] = power.inverse;
+    const auto scaled = [&](std::uint32_t pair) {
+      return pack_f16(__uint_as_float(pair << 16) * power.factor,
+                      __uint_as_float(pair & 0xFFFF0000u) * power.factor);
+    };
+    const std::uint32_t row = shared_address(to + m * a.staged_stride);
+    for (int first = 0; first < pieces; first += kHeld * step) {
+      if (pieces > kHeld * step) load(first);
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j) {
+        if (first + j * step >= pieces) break;
+        const int i = first + j * step + begin;
+        if (i < pieces)
+          store_piece(row + i * 16,
+                      {scaled(held[j].x), scaled(held[j].y), scaled(held[j].z), scaled(held[j].w)});
+      }
+    }
+    if (each > 1) break;
+  }
+}
+
 // 2. Grid: CTAs that take tiles of eight columns of selected experts in turn.
 template <IntKind kKind, bool kFine, int kStages>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     gates_kernel(const __grid_constant__ FragmentExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Chosen chosen;
-  static_assert(sizeof(Chosen) <= kGateDeclaredBytes);
+  constexpr bool kHalves = kTakesHalves<kKind>;
+  __shared__ float inverse[kMaxChosenTokens];  // of rows in float16
+  static_assert(sizeof(Chosen) + sizeof(inverse) + 4 * kPipelineWarps <= kGateDeclaredBytes);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, tokens = a.ids.tokens,
             units = a.w.units;
   unsigned char* const after_pipelines = shared + kPipelineWarps * kStages * a.w.unit_bytes;
@@ -90,7 +159,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   constexpr int kTileColumns = kUnitRows / 2;
   ExpertTiles tiles((a.n + kTileColumns - 1) / kTileColumns), issued = tiles;
   const int steps = warp < units ? (units - warp + kPipelineWarps - 1) / kPipelineWarps : 0;
-  UnitPipeline<kKind, kFine, 1, kStages> pipeline(shared, a.w);
+  UnitPipeline<kKind, kFine, 1, kStages, kHalves> pipeline(shared, a.w);
   int issued_step = 0;
   const unsigned char* from = nullptr;
   // Weights of the next tile load while this tile ends: the pipeline does not drain.
@@ -107,7 +176,10 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   };
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) issue();
-  stage_plain(a, tokens, staged);
+  if constexpr (kHalves)
+    stage_halves(a, tokens, staged, inverse);
+  else
+    stage_plain(a, tokens, staged);
   __syncthreads();
   // Lanes past the last token read the last row: their sums are not stored.
   const std::uint32_t x = shared_address(staged + min(lane % 8, tokens - 1) * a.staged_stride) +
@@ -135,8 +207,11 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     if (own_slot < 0 || n >= a.n) continue;
     const int pair = chosen.pair[own_slot][m];
     if (pair < 0) continue;
-    const float gate = reduction.sum(turn + own, 0, m, column),
-                up = reduction.sum(turn + own, 0, m, column + kTileColumns);
+    const auto sum_of = [&](int row_of_w) {
+      const float sum = reduction.sum(turn + own, 0, m, row_of_w);
+      return kHalves ? sum * kMissing<kKind> * inverse[m] : sum;
+    };
+    const float gate = sum_of(column), up = sum_of(column + kTileColumns);
     const bool is_gelu = a.rules.activation == Activation::kGeluTanh;
     a.hidden[pair * a.hidden_stride + n] =
         narrow<Bf16>(a.rules.is_plain ? gate_function(gate, is_gelu) * up
@@ -152,9 +227,12 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   __shared__ Chosen chosen;
   // Router weights by selected expert and token.
   __shared__ float weight[kMaxChosenPairs][kMaxChosenTokens];
+  constexpr bool kHalves = kTakesHalves<kKind>;
+  __shared__ float inverse[kHalves ? kMaxChosenPairs : 1];  // of rows in float16
   // From the second CTA of a pair: its sums of a tile, for two turns.
   __shared__ float received[kPairs ? 2 : 1][kMaxChosenTokens * kPipelineRows];
-  static_assert(sizeof(Chosen) + sizeof(weight) + sizeof(received) <= kSumDeclaredBytes);
+  static_assert(sizeof(Chosen) + sizeof(weight) + sizeof(received) + sizeof(inverse) <=
+                kSumDeclaredBytes - 4 * kPipelineWarps);
   constexpr int kShare = kPairs ? 2 : 1;  // CTAs of a tile
   const int rank = static_cast<int>(blockIdx.x) % kShare,
             first_tile = static_cast<int>(blockIdx.x) / kShare,
@@ -184,7 +262,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     place.unit += kPipelineWarps;
     for (place.column += kPipelineWarps; place.column >= each; place.column -= each) ++place.slot;
   };
-  UnitPipeline<kKind, kFine, 1, kStages> pipeline(shared, a.w);
+  UnitPipeline<kKind, kFine, 1, kStages, kHalves> pipeline(shared, a.w);
   int issued_tile = first_tile;
   Place issued = first_place;
   const auto issue = [&] {
@@ -209,7 +287,10 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
                  : __ldcg(a.weights + pair / a.ids.top_k * a.weights_stride + pair % a.ids.top_k);
   }
   wait_for_earlier_kernels();
-  stage_plain(a, pairs, staged);
+  if constexpr (kHalves)
+    stage_halves(a, pairs, staged, inverse);
+  else
+    stage_plain(a, pairs, staged);
   // Tokens without an expert read a row of zeros.
   for (int i = static_cast<int>(threadIdx.x) * 8; i < each * kFragmentUnitColumns;
        i += kPipelineThreads * 8)
@@ -244,8 +325,13 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       // The last unit of this expert for this warp: its sums get the weights of the tokens.
       if (place.unit >= end_unit || place.slot != slot) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          all.c[0][0][i] = fmaf(weight[slot][quad * 2 + i % 2], sums.c[0][0][i], all.c[0][0][i]);
+        for (int i = 0; i < 4; ++i) {
+          const int token = quad * 2 + i % 2, own = chosen.pair[slot][token];
+          float sum = sums.c[0][0][i];
+          // A token without this expert has no row, so it has no inverse.
+          if constexpr (kHalves) sum = own < 0 ? 0.0f : sum * kMissing<kKind> * inverse[own];
+          all.c[0][0][i] = fmaf(weight[slot][token], sum, all.c[0][0][i]);
+        }
         sums.clear();
       }
     }
@@ -276,9 +362,9 @@ void launch_both(Context& ctx, const FragmentExpertArgs& up, const FragmentExper
   constexpr const char* kDown = "expert down projections in fragments";
   const auto blocks = static_cast<unsigned>(plan.down_blocks);
   if (plan.down_pairs > 0) {
-    const auto kernel = sums_kernel<kKind, kFine, kStages, true>;
+    const auto kernel = sums_kernel<kKind, kFine, kPairStages, true>;
     const ClusterLaunch pairs(ctx, dim3(2 * static_cast<unsigned>(plan.down_pairs)),
-                              kPipelineThreads, plan.down_bytes, dim3(2));
+                              kPipelineThreads, plan.pair_bytes, dim3(2));
     if (pairs.fits(kernel)) return pairs.run(kDown, kernel, down);
   }
   launch_dependent(ctx, kDown, sums_kernel<kKind, kFine, kStages, false>, blocks, kPipelineThreads,

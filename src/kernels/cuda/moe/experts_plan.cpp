@@ -101,11 +101,14 @@ FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
       inputs.experts > kMaxExperts || inputs.hidden % 8 != 0 || inputs.width % 8 != 0)
     return plan;
   const std::int64_t stages = inputs.bits == 4 ? kIntStages<4, 1> : kIntStages<8, 1>;
-  const std::int64_t common =
-      kPipelineWarps * stages * inputs.unit_bytes + inputs.tokens * kReductionBytes;
-  plan.gate_bytes = common + inputs.tokens * int_staged_stride(inputs.hidden) * 2;
+  const auto bytes_of = [&](std::int64_t units, std::int64_t rows, std::int64_t columns) {
+    return kPipelineWarps * units * inputs.unit_bytes + inputs.tokens * kReductionBytes +
+           rows * int_staged_stride(columns) * 2;
+  };
+  plan.gate_bytes = bytes_of(stages, inputs.tokens, inputs.hidden);
   // A row of zeros stands for tokens without an expert.
-  plan.down_bytes = common + (pairs + 1) * int_staged_stride(inputs.width) * 2;
+  plan.down_bytes = bytes_of(stages, pairs + 1, inputs.width);
+  plan.pair_bytes = bytes_of(kPairStages, pairs + 1, inputs.width);
   if (std::max(plan.gate_bytes, plan.down_bytes) + kSumDeclaredBytes > room) return {};
   const std::int64_t sms = std::max(inputs.num_sms, 1),
                      gate_tiles = pairs * ((inputs.width + 7) / 8),
@@ -115,13 +118,15 @@ FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
   plan.gate_blocks = std::min(gate_tiles, two_gates ? 2 * sms : sms);
   plan.down_blocks = std::min(down_tiles, two_downs ? 2 * sms : sms);
   // Two CTAs share the units of a tile where tiles are fewer than CTAs that run at once.
-  if (two_downs && down_tiles < 2 * sms) plan.down_pairs = std::min(down_tiles, sms);
+  if (two_fit(inputs, plan.pair_bytes, kSumDeclaredBytes) && down_tiles < 2 * sms)
+    plan.down_pairs = std::min(down_tiles, sms);
   set_gate_tiles(inputs, gate_tiles, plan);
   if (two_gates)
     plan.gate_bytes = std::max(plan.gate_bytes, room / 3);
   else if (room >= 2 * kAloneBytes)
     plan.gate_bytes = std::max(plan.gate_bytes, kAloneBytes);
   if (two_downs) plan.down_bytes = std::max(plan.down_bytes, room / 3);
+  plan.pair_bytes = std::max(plan.pair_bytes, room / 3);
   return plan;
 }
 

@@ -45,13 +45,15 @@ struct FragmentExpertsInputs {
   std::int64_t unit_bytes = 0;
   int num_sms = 1, sm = 90;
 };
+// Units in flight of each warp where two CTAs share a tile of `down`.
+inline constexpr int kPairStages = 4;
 // Upper bounds of the static shared memory of a CTA, of gates_kernel and of sums_kernel.
-inline constexpr std::int64_t kGateDeclaredBytes = 1 << 10, kSumDeclaredBytes = 4 << 10;
+inline constexpr std::int64_t kGateDeclaredBytes = 1024, kSumDeclaredBytes = 4608;
 struct FragmentExpertsPlan {
   std::int64_t gate_blocks = 0, down_blocks = 0;  // 0: the tokens do not fit
   std::int64_t gate_bytes = 0, down_bytes = 0;    // of shared memory
   // Clusters of two CTAs that share a tile of `down`; 0: a CTA has a tile alone.
-  std::int64_t down_pairs = 0;
+  std::int64_t down_pairs = 0, pair_bytes = 0;
   int gate_tiles = 1;  // tiles of gate/up that a CTA multiplies between two barriers
 };
 FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs);

@@ -94,14 +94,18 @@ TEST(FragmentExpertsPlan, TwoCtasOfAnSmFit) {
             std::int64_t blocks, bytes, declared;
           };
           for (const auto& [blocks, bytes, declared] :
-               {Launch{plan.gate_blocks, plan.gate_bytes, 1 << 10},
-                Launch{plan.down_blocks, plan.down_bytes, 4 << 10}}) {
+               {Launch{plan.gate_blocks, plan.gate_bytes, kGateDeclaredBytes},
+                Launch{plan.down_blocks, plan.down_bytes, kSumDeclaredBytes}}) {
             EXPECT_LE(bytes, max_shared_bytes(sm));
             EXPECT_TRUE(blocks == 50 || (sm == 90 && blocks == 100)) << blocks;
             // Of an SM: 228 KiB, of which each CTA has 1 KiB for the system.
             if (blocks == 50) continue;
             EXPECT_LE(2 * (bytes + declared + 1024), 228 << 10);
             EXPECT_GT(3 * (bytes + 1024), 228 << 10);
+          }
+          if (plan.down_pairs > 0) {
+            EXPECT_LE(2 * (plan.pair_bytes + kSumDeclaredBytes + 1024), 228 << 10);
+            EXPECT_GT(3 * (plan.pair_bytes + 1024), 228 << 10);
           }
           if (sm == 90) (plan.down_blocks == 100 ? two_downs : one_down) = true;
         }
@@ -137,6 +141,11 @@ TEST(FragmentExpertsPlan, TilesBetweenBarriersFitTheirCta) {
   EXPECT_EQ(plan_of(1, 2048, 768, 8).down_pairs, 128);
   EXPECT_EQ(plan_of(1, 4352, 768, 4).down_pairs, 0);  // 272 tiles
   EXPECT_EQ(wide.down_pairs, 0);
+  EXPECT_EQ(plan_of(4, 2048, 768, 8).down_pairs, 128);
+  const FragmentExpertsPlan deep = plan_of(4, 2048, 4096, 4);
+  EXPECT_GT(deep.down_blocks, 0);
+  EXPECT_EQ(deep.down_pairs, 0);  // no two of them fit
+  EXPECT_LE(2 * (plan_of(4, 2048, 768, 8).pair_bytes + kSumDeclaredBytes + 1024), 228 << 10);
 }
 
 }  // namespace
