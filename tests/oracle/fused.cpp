@@ -256,12 +256,15 @@ void check_heads(Bench& bench) {
       {"mixed", {90, 30}, {{0, 40, 90}, {1, 29, 30}}}};
   for (const Case& c : cases) {
     const Batch batch(bench, c.lengths, c.runs);
-    for (const Heads& h :
-         {Heads{8, 2, 128, 128, true, false}, Heads{16, 1, 128, 64, false, false},
-          Heads{4, 1, 64, 64, true, true}, Heads{5, 5, 96, 96, false, false},
-          Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
-          Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false},
-          Heads{8, 2, 64, 64, false, false}, Heads{192, 48, 128, 128, true, false}})
+    for (const Heads& h : {Heads{8, 2, 128, 128, true, false}, Heads{16, 1, 128, 64, false, false},
+                           Heads{4, 1, 64, 64, true, true}, Heads{5, 5, 96, 96, false, false},
+                           Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
+                           Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false},
+                           Heads{8, 2, 64, 64, false, false}, Heads{192, 48, 128, 128, true, false},
+                           Heads{32, 2, 128, 64, false, true}, Heads{8, 2, 128, 20, true, false},
+                           Heads{8, 2, 64, 16, false, false}, Heads{24, 2, 96, 48, true, false},
+                           Heads{4, 2, 96, 96, false, true}, Heads{8, 1, 256, 256, false, false},
+                           Heads{4, 2, 256, 128, true, true}})
       for (const DType cache : {DType::kBF16, DType::kF8E4M3})
         check_rotated_attention(bench, batch, c.name, h, cache);
   }
@@ -293,7 +296,9 @@ void check_runs(Bench& bench) {
                            Heads{12, 1, 64, 64, true, true}, Heads{5, 5, 96, 96, false, false},
                            Heads{12, 1, 96, 96, true, false}, Heads{4, 2, 256, 64, true, false},
                            Heads{32, 8, 128, 128, true, false}, Heads{3, 3, 80, 80, true, false},
-                           Heads{8, 2, 64, 64, false, false}})
+                           Heads{8, 2, 64, 64, false, false}, Heads{32, 2, 128, 64, false, true},
+                           Heads{40, 2, 128, 128, true, false}, Heads{8, 2, 128, 20, true, false},
+                           Heads{8, 2, 64, 16, false, false}})
       for (const DType cache : {DType::kBF16, DType::kF8E4M3})
         check_rotated_attention(bench, batch, fmt::format("runs, {}", c.name), h, cache, &runs);
   }

@@ -44,12 +44,14 @@ __global__ void __launch_bounds__(kDecodeThreads)
   __shared__ PreparedHeads<kDim, kHeads> prepared;
   __shared__ __align__(16) float received[kHeads * kDim + 2 * kMaxCluster];
   __shared__ float received_lse[kMaxCluster][kHeads];
+  __shared__ float warp_max[kDecodeWarps][kHeads], warp_sum[kDecodeWarps][kHeads];
   using Row = NewRow<kDim, Pages>;
   __shared__ __align__(16) Row lone_row;
   static_assert(kMaxNewRows * sizeof(Row) <= sizeof(received));
   const DecodeShared<kDim, kHeads, Pages> shared{
-      is_last, prepared, kRuns ? reinterpret_cast<Row*>(received) : &lone_row, received,
-      received_lse};
+      is_last,  prepared,     kRuns ? reinterpret_cast<Row*>(received) : &lone_row,
+      received, received_lse, warp_max,
+      warp_sum};
   Cta cta{args, args.a, shared, memory, kRuns || args.heads.k != nullptr};
 
   // New heads come with cosines, whose kernel waits for all kernels before it. Hence the inputs of

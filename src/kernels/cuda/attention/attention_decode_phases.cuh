@@ -121,8 +121,6 @@ struct DecodeCta {
   // split needs the queries, only a split with new keys in its pages needs those and their values.
   __device__ __forceinline__ void prepare_heads() {
     HeadPrologue<kDim, kHeads, Pages> prologue;
-    prologue.load_weights(args.heads);
-    wait_for_earlier_kernels();
     const std::int64_t first = std::int64_t{kv_head} * a.group + first_head;
     if constexpr (kRuns) {
       const std::int64_t new_end = min(end, (page_begin + num_pages) * kPageSize);
@@ -138,7 +136,8 @@ struct DecodeCta {
     __syncthreads();
   }
 
-  // 4. B fragments: (k = 2 quad + .., n = head lane_row). Heads past the group are zeros.
+  // 4. B fragments: (k = 2 quad + .., n = head lane_row). Lanes of heads past the group repeat the
+  // last head. Their results are not read.
   __device__ __forceinline__ void load_queries(Fragments& frag) {
     if constexpr (Pages::kHasScales)
       load_scaled_queries(frag);
@@ -148,22 +147,27 @@ struct DecodeCta {
   __device__ __forceinline__ void load_plain_queries(Fragments& frag) {
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n) {
-      const int head = n * 8 + lane_row;
-      const float* q =
-          has_new_heads
-              ? nullptr
-              : a.q + token * a.q_token +
-                    (kv_head * a.group + first_head + min(head, num_heads - 1)) * a.q_head;
+      if (has_new_heads) {
+        // One ldmatrix loads the B fragments of two steps.
+        const int head = min(n * 8 + lane % 8, num_heads - 1);
+        const std::uint32_t row = shared_address(&shared.prepared.query[head][lane / 8 * 8]);
+#pragma unroll
+        for (int s = 0; s < kSteps; s += 2) {
+          std::uint32_t four[4];
+          ldmatrix_x4(four, row + s * 32);
+          frag.q_frag[n][s][0] = four[0], frag.q_frag[n][s][1] = four[1];
+          frag.q_frag[n][s + 1][0] = four[2], frag.q_frag[n][s + 1][1] = four[3];
+        }
+        continue;
+      }
+      const int head = min(n * 8 + lane_row, num_heads - 1);
+      const float* q = a.q + token * a.q_token + (kv_head * a.group + first_head + head) * a.q_head;
 #pragma unroll
       for (int s = 0; s < kSteps; ++s)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int at = s * 16 + Pages::query_column(quad, half);
-          frag.q_frag[n][s][half] =
-              head >= num_heads ? 0u
-              : has_new_heads
-                  ? *reinterpret_cast<const std::uint32_t*>(&shared.prepared.query[head][at])
-                  : pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2);
+          frag.q_frag[n][s][half] = pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2);
         }
     }
   }
@@ -174,14 +178,12 @@ struct DecodeCta {
     const float k_scale = a.k_scales == nullptr ? 1.0f : a.k_scales[kv_head];
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n) {
-      const int head = n * 8 + lane_row, own = min(head, num_heads - 1);
-      const float* q = has_new_heads ? nullptr
-                                     : a.q + token * a.q_token +
-                                           (kv_head * a.group + first_head + own) * a.q_head;
+      const int head = min(n * 8 + lane_row, num_heads - 1);
+      const float* q = a.q + token * a.q_token + (kv_head * a.group + first_head + head) * a.q_head;
       const auto pair_at = [&](int at) {
         if (has_new_heads)
           return __bfloat1622float2(
-              *reinterpret_cast<const __nv_bfloat162*>(&shared.prepared.query[own][at]));
+              *reinterpret_cast<const __nv_bfloat162*>(&shared.prepared.query[head][at]));
         return float2{q[at] * a.scale_log2, q[at + 1] * a.scale_log2};
       };
       float largest = 0;
@@ -199,8 +201,7 @@ struct DecodeCta {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float2 pair = pair_at(s * 16 + Pages::query_column(quad, half));
-          frag.q_frag[n][s][half] =
-              head >= num_heads ? 0u : Pages::pack(pair.x * power.factor, pair.y * power.factor);
+          frag.q_frag[n][s][half] = Pages::pack(pair.x * power.factor, pair.y * power.factor);
         }
       // Scores are of heads 2 quad and 2 quad + 1.
 #pragma unroll
@@ -339,8 +340,8 @@ struct DecodeCta {
         for (int step = 4; step < kWarp; step *= 2)
           frag.row_sum[n][j] += __shfl_xor_sync(kAllLanes, frag.row_sum[n][j], step);
         if (lane_row == 0) {
-          shared.warp_max(warp, n * 8 + quad * 2 + j) = frag.row_max[n][j];
-          shared.warp_sum(warp, n * 8 + quad * 2 + j) = frag.row_sum[n][j];
+          shared.warp_max[warp][n * 8 + quad * 2 + j] = frag.row_max[n][j];
+          shared.warp_sum[warp][n * 8 + quad * 2 + j] = frag.row_sum[n][j];
         }
       }
     __syncthreads();
@@ -371,17 +372,17 @@ struct DecodeCta {
       float new_max = -INFINITY, sum = 0;
       float2 value{};
 #pragma unroll
-      for (int w = 0; w < kDecodeWarps; ++w) new_max = fmaxf(new_max, shared.warp_max(w, head));
+      for (int w = 0; w < kDecodeWarps; ++w) new_max = fmaxf(new_max, shared.warp_max[w][head]);
 #pragma unroll
       for (int w = 0; w < kDecodeWarps; ++w) {
         // A warp without a visible key or a sink has the maximum -inf. exp2(-inf + inf) would be
         // NaN.
-        const float rescale = shared.warp_max(w, head) == -INFINITY
+        const float rescale = shared.warp_max[w][head] == -INFINITY
                                   ? 0.0f
-                                  : exp2_fast(shared.warp_max(w, head) - new_max);
+                                  : exp2_fast(shared.warp_max[w][head] - new_max);
         const float2 output = *reinterpret_cast<const float2*>(
             outputs + (w * kHeads + head) * Shape::kOutputRow + column);
-        sum = fmaf(shared.warp_sum(w, head), rescale, sum);
+        sum = fmaf(shared.warp_sum[w][head], rescale, sum);
         value.x = fmaf(output.x, rescale, value.x), value.y = fmaf(output.y, rescale, value.y);
       }
       const float inverse = sum == 0 ? 0.0f : __fdividef(1.0f, sum) * v_scale;

@@ -53,11 +53,9 @@ struct DecodeShared {
   // In a cluster: from every split, this CTA's share of the output and the log2 sums of all heads.
   float (&received)[kHeads * kDim + 2 * kMaxCluster];
   float (&received_lse)[kMaxCluster][kHeads];
-
-  // Maximum and sum of a warp. They reuse the rows of step 3, which are free after the mainloop.
-  static_assert(2 * kHeads <= kDim);
-  __device__ float& warp_max(int warp, int head) const { return prepared.row[warp][head]; }
-  __device__ float& warp_sum(int warp, int head) const { return prepared.row[warp][kHeads + head]; }
+  // Maximum and sum of each warp, by head.
+  float (&warp_max)[kDecodeWarps][kHeads];
+  float (&warp_sum)[kDecodeWarps][kHeads];
 };
 
 // Fragments of a warp that live for the whole row.

@@ -114,6 +114,19 @@ bool plain(const ops::HeadRotation& rotation) {
   return fits(rotation.q_weight) && fits(rotation.k_weight);
 }
 
+// Whether the prologue of decode attention takes these heads, of a size that it knows. A lane loads
+// dim / 32 neighbouring elements together. The partners of all of them are in one lane.
+bool fits_lanes(const Tensor& q, const Tensor& k, const Tensor& v,
+                const ops::HeadRotation& rotation) {
+  const std::int64_t elements = q.dim(2) / 32, half = rotation.cos_sin.dim(1) / 2;
+  const auto weight_fits = [](const Tensor& weight) {
+    return !weight.defined() || begins_on_16(weight.data);
+  };
+  return half % elements == 0 && (!rotation.interleaved || elements % 2 == 0) && rows_aligned(k) &&
+         rows_aligned(v) && rows_aligned(rotation.cos_sin) && weight_fits(rotation.q_weight) &&
+         weight_fits(rotation.k_weight);
+}
+
 NewHeads heads_for(const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
                    const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
                    const Tensor& places = {}) {
@@ -190,7 +203,8 @@ bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tenso
   const bool own_sequences = q.dim(0) > 0 && q.dim(0) == rows.page_table.dim(0);
   if (rows.runs.places.defined() && rows.runs.longest > kMaxNewRows) return false;
   if (!params.plain() || !own_sequences || !rotation.defined() || !plain(rotation)) return false;
-  if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows)
+  if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows ||
+      !fits_lanes(q, k, v, rotation))
     return false;
   attend_single_rows(ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params, out), kv_heads,
                      false, heads_for(k, v, rotation, slots, k_plane, v_plane, rows.runs.places));
