@@ -28,17 +28,17 @@ inline constexpr GpuMachine kGpuMachines[] = {
 };
 
 inline constexpr CostConstants kCalibratedConstants{
-    .launch_s = 4.848e-06,
-    .stream_share = 0.9072,
-    .rows_share = 0.9758,
+    .launch_s = 4.799e-06,
+    .stream_share = 0.905,
+    .rows_share = 0.9767,
     .gemm_share = 0.8875,
     .expert_gemm_share = 0.2192,
-    .prefill_attention_share = 0.6959,
-    .converted_per_s = 3.876e+12,
-    .sum_s = 8.034e-06,
-    .nccl_s = 1.145e-05,
+    .prefill_attention_share = 0.6952,
+    .converted_per_s = 3.828e+12,
+    .sum_s = 8.072e-06,
+    .nccl_s = 1.161e-05,
     .peer_s = 1e-06,
-    .link_share = 0.4755,
+    .link_share = 0.474,
 };
 
 }  // namespace sluice
