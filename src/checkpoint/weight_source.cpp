@@ -205,6 +205,11 @@ std::vector<float> WeightSource::fp8_scales(const QuantMatrix& matrix) const {
   return quantized_->scales(matrix);
 }
 
+bool WeightSource::is_only_widened(std::string_view name) const {
+  const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
+  return matrix != nullptr && matrix->format->codes == nullptr;
+}
+
 const QuantMatrix* WeightSource::find_integers(std::string_view name) const {
   const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
   const bool are_integers =

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "config/config_parts.h"
 #include "config/config_wrapper.h"
+#include "config/hf_quant_config.h"
 
 namespace sluice {
 namespace {
@@ -264,7 +265,10 @@ ModelConfig load_config_json(const std::string& directory, std::string_view over
                              const ImplementationChoice& choice) {
   const auto text = read_text_beneath(directory, "config.json", kMaxConfigBytes);
   require(text.has_value(), "{} has no config.json", directory);
-  ModelConfig config = parse_model_config(*text, directory + "/config.json", override_args, choice);
+  const std::string what = directory + "/config.json";
+  Json json = parse_config_text(*text, what);
+  add_hf_quant_config(directory, json);
+  ModelConfig config = parse_model_config(dump_json(json), what, override_args, choice);
   if (config.fallback) config.fallback->directory = directory;
   return config;
 }

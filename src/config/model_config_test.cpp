@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/errors.h"
+#include "base/testing/folder.h"
 
 namespace sluice {
 namespace {
@@ -252,6 +254,32 @@ TEST(ModelConfig, SluiceTinyAndOverrides) {
   EXPECT_EQ(longer.rope.theta, 8e6);
   EXPECT_EQ(longer.rope.type, RopeType::kDefault);
   EXPECT_THAT(error_of(text_of("llama-plain"), "[1]"), HasSubstr("--json-model-override-args"));
+}
+
+TEST(ModelConfig, QuantizationOfModelOptsOwnFile) {
+  TestFolder folder;
+  const auto read = [&](const std::string& more, const std::string& file,
+                        std::string_view override_args = {}) {
+    std::string text = text_of("llama-plain");
+    text.insert(text.find('{') + 1, more);
+    folder.write("config.json", text);
+    folder.write("hf_quant_config.json", file);
+    return load_config_json(folder.path(), override_args).quantization;
+  };
+  const std::string nvfp4 =
+      R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4","group_size":16,)"
+      R"("kv_cache_quant_algo":"FP8","exclude_modules":["lm_head"]}})";
+  EXPECT_EQ(read("", nvfp4)->describe(), "modelopt, nvfp4");
+  EXPECT_EQ(read("", R"({"quantization":{"quant_algo":"FP8"}})")->describe(), "modelopt");
+  // That of config.json comes first, and the options come last.
+  EXPECT_EQ(read(R"("quantization_config":{"quant_method":"fp8"},)", nvfp4)->method, "fp8");
+  EXPECT_EQ(read("", nvfp4, R"({"quantization_config":null})"), std::nullopt);
+  EXPECT_EQ(read("", R"({"quantization":{"quant_algo":null}})"), std::nullopt);
+  for (const auto& [file, says] :
+       {std::pair{"{", "hf_quant_config.json"},
+        {R"({"quantization":7})", "an object \"quantization\""},
+        {R"({"quantization":{"quant_algo":"MIXED_PRECISION"}})", "only FP8 and NVFP4"}})
+    EXPECT_THAT(message_of([&] { read("", file); }), HasSubstr(says));
 }
 
 struct BadRow {

@@ -41,9 +41,31 @@ void read_fp8(const ConfigReader& config, QuantizationConfig& quantization) {
   quantization.block_columns = block[1];
 }
 
-void read_modelopt(const ConfigReader& config, QuantizationConfig&) {
-  if (config.find_string("quant_algo").value_or("") != "FP8")
-    config.reject("quant_algo", "only FP8 can be read; take the unquantised model or one in FP8");
+// NVFP4 has one size of groups.
+void require_fp4_groups(const ConfigReader& config) {
+  if (config.int_or("group_size", 16) != 16)
+    config.reject("group_size", "NVFP4 has a scale for each 16 columns");
+}
+
+void read_modelopt(const ConfigReader& config, QuantizationConfig& quantization) {
+  const std::string algorithm = config.find_string("quant_algo").value_or("");
+  if (algorithm != "FP8" && algorithm != "NVFP4")
+    config.reject(
+        "quant_algo",
+        "only FP8 and NVFP4 can be read; take the unquantised model or one in these formats");
+  if (algorithm == "FP8") return;
+  require_fp4_groups(config);
+  quantization.format = "nvfp4";
+  quantization.bits = 4;
+}
+
+// The name that SGLang gives to ModelOpt's NVFP4.
+void read_modelopt_fp4(const ConfigReader& config, QuantizationConfig& quantization) {
+  quantization.method = "modelopt";
+  require_one_of(config, "quant_algo", {"NVFP4"});
+  require_fp4_groups(config);
+  quantization.format = "nvfp4";
+  quantization.bits = 4;
 }
 
 void read_awq(const ConfigReader& config, QuantizationConfig& quantization) {
@@ -94,6 +116,16 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
   const std::string type = weights.find_string("type").value_or("int");
   const int bits = weights.int_or("num_bits", 8);
   const bool packed = quantization.format == "pack-quantized";
+  if (quantization.format == "nvfp4-pack-quantized") {
+    if (type != "float" || bits != 4)
+      weights.reject(type != "float" ? "type" : "num_bits",
+                     "weights of this format are 4-bit floats");
+    require_fp4_groups(weights);
+    if (!weights.bool_or("symmetric", true))
+      weights.reject("symmetric", "weights of this format have no zeros");
+    quantization.bits = bits;
+    return;
+  }
   if (packed ? bits != 4 && bits != 8 : bits != 8)
     weights.reject("num_bits",
                    packed ? "packed weights have 4 or 8" : "weights of this format have 8");
@@ -128,9 +160,10 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
 
 void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& quantization) {
   quantization.format = config.find_string("format").value_or("");
-  constexpr std::string_view kFormats[] = {"float-quantized", "int-quantized", "pack-quantized"};
+  constexpr std::string_view kFormats[] = {"float-quantized", "int-quantized", "pack-quantized",
+                                           "nvfp4-pack-quantized"};
   if (std::ranges::find(kFormats, quantization.format) == std::end(kFormats))
-    config.reject("format", "only float-quantized, int-quantized and pack-quantized can be read");
+    config.reject("format", fmt::format("formats that can be read: {}", fmt::join(kFormats, ", ")));
   const Json* sparsity = config.find("sparsity_config");
   if (sparsity != nullptr && !sparsity->empty() &&
       !(sparsity->is_object() && sparsity->value("format", Json()) == "dense"))
@@ -164,6 +197,7 @@ constexpr Method kMethods[] = {
     {"fp8", read_fp8},
     {"fbgemm_fp8", [](const ConfigReader&, QuantizationConfig&) {}},
     {"modelopt", read_modelopt},
+    {"modelopt_fp4", read_modelopt_fp4},
     {"compressed-tensors", read_compressed_tensors},
     {"awq", read_awq},
     {"gptq", read_gptq},
@@ -179,8 +213,6 @@ constexpr Refusal kRefusals[] = {
     {"bitsandbytes",
      "its codebooks and nested scales are not read; take the unquantised model and --quantization "
      "int8 or int4"},
-    {"nvfp4", "4-bit floats with two levels of scales are not read"},
-    {"modelopt_fp4", "4-bit floats with two levels of scales are not read"},
     {"aqlm", "weights made of learned codebooks are not read"},
     {"quip", "weights made of lattice codebooks are not read"},
     {"vptq", "weights made of learned codebooks are not read"},
@@ -205,7 +237,7 @@ std::string QuantizationConfig::describe() const {
 }
 
 bool QuantizationConfig::is_fp8() const {
-  return method == "fp8" || method == "fbgemm_fp8" || method == "modelopt" ||
+  return method == "fp8" || method == "fbgemm_fp8" || (method == "modelopt" && format.empty()) ||
          format == "float-quantized";
 }
 

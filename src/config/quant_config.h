@@ -24,7 +24,8 @@ class ConfigReader;
 struct QuantizationConfig {
   std::string method = {};  // quant_method: a name of quantization_methods()
   std::string format =
-      {};              // for compressed-tensors: float-quantized, int-quantized or pack-quantized
+      {};              // for compressed-tensors: float-quantized, int-quantized, pack-quantized or
+                       // nvfp4-pack-quantized; for modelopt: nvfp4 or nothing
   int block_rows = 0;  // rows and columns of a block with one scale; 0: no blocks
   int block_columns = 0;
   int bits = 0;                // bits of a packed value, as the configuration has them

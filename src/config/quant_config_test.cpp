@@ -1,6 +1,7 @@
 // The keys of quantization_config, and the messages for refused variants.
 #include "config/quant_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,6 +39,19 @@ TEST(QuantConfig, Methods) {
       (QuantizationConfig{.method = "gptq", .bits = 4}));
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"mxfp4"}})"),
             QuantizationConfig{.method = "mxfp4"});
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"FP8"}})"),
+            QuantizationConfig{.method = "modelopt"});
+  const QuantizationConfig nvfp4{.method = "modelopt", .format = "nvfp4", .bits = 4};
+  for (const char* text : {R"("modelopt","quant_algo":"NVFP4","group_size":16)",
+                           R"("modelopt_fp4")", R"("modelopt_fp4","quant_algo":"NVFP4")"}) {
+    EXPECT_EQ(read(fmt::format(R"({{"quantization_config":{{"quant_method":{}}}}})", text)), nvfp4);
+  }
+  EXPECT_FALSE(nvfp4.is_fp8());
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"compressed-tensors",)"
+                 R"("format":"nvfp4-pack-quantized","config_groups":{"g":{"weights":)"
+                 R"({"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}}}}})")
+                ->describe(),
+            "compressed-tensors, nvfp4-pack-quantized, 4 bits");
   const auto packed =
       read(group(R"({"num_bits":4,"type":"int","strategy":"group","group_size":32})"));
   ASSERT_TRUE(packed);
@@ -98,8 +112,12 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
        {"quant_method is \"new\"", "fp8", "mxfp4", "removes the key"}},
       {method(R"("quant_method":7)"), {"quant_method is 7", "a string"}},
       {method(R"("quant_method":"bitsandbytes")"), {"codebooks", "--quantization int8"}},
-      {method(R"("quant_method":"modelopt","quant_algo":"NVFP4")"),
-       {"quant_algo is \"NVFP4\"", "only FP8"}},
+      {method(R"("quant_method":"modelopt","quant_algo":"W4A8_AWQ")"),
+       {"quant_algo is \"W4A8_AWQ\"", "only FP8 and NVFP4"}},
+      {method(R"("quant_method":"modelopt","quant_algo":"NVFP4","group_size":32)"),
+       {"group_size is 32", "each 16 columns"}},
+      {method(R"("quant_method":"modelopt_fp4","quant_algo":"FP8")"),
+       {"quant_algo is \"FP8\"", "NVFP4"}},
       {method(R"("quant_method":"awq","version":"gemv")"), {"version is \"gemv\"", "transposed"}},
       {method(R"("quant_method":"awq","bits":3)"), {"bits is 3", "4 bits"}},
       {method(R"("quant_method":"awq","bits":"4")"), {"bits is \"4\"", "integer"}},
@@ -121,8 +139,12 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {method(R"("quant_method":"fp8","weight_block_size":[0,128])"),
        {"weight_block_size", "from 1", "its entry 0 is 0"}},
       {method(R"("quant_method":"fp8","weight_block_size":[128,"x"])"), {"weight_block_size"}},
-      {ct(R"("format":"nvfp4-pack-quantized")"),
-       {"format is \"nvfp4-pack-quantized\"", "pack-quantized"}},
+      {ct(R"("format":"mxfp4-pack-quantized")"),
+       {"format is \"mxfp4-pack-quantized\"", "nvfp4-pack-quantized"}},
+      {ct(R"("format":"nvfp4-pack-quantized","config_groups":{"a":{"weights":{"type":"float"}}})"),
+       {"a.weights.num_bits", "4-bit floats"}},
+      {ct(R"("format":"nvfp4-pack-quantized","config_groups":{"a":{"weights":{"num_bits":4}}})"),
+       {"a.weights.type", "4-bit floats"}},
       {ct(R"("format":"pack-quantized")"), {"config_groups is missing"}},
       {ct(R"("format":"pack-quantized","config_groups":[])"), {"config_groups"}},
       {ct(R"("format":"pack-quantized","config_groups":{"a":{}})"), {"what its weights are"}},

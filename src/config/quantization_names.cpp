@@ -19,10 +19,12 @@ constexpr QuantizationName kNames[] = {
     {"gptq-marlin", "gptq", {}},
     {"moe-wna16", "awq gptq", {}},
     {"compressed-tensors", "compressed-tensors", {}},
-    {"w8a8-int8", "compressed-tensors", {}},
+    {"w8a8-int8", "compressed-tensors", {}, "int-quantized"},
     {"fbgemm-fp8", "fbgemm_fp8", {}},
     {"modelopt", "modelopt", {}},
-    {"modelopt-fp8", "modelopt", {}},
+    {"modelopt-fp8", "modelopt", {}, ""},
+    {"modelopt-fp4", "modelopt", {}, "nvfp4"},
+    {"petit-nvfp4", "modelopt", {}, "nvfp4"},
     {"mxfp4", "mxfp4", {}},
     {"gguf", "gguf", {}},
     {"marlin", {}, kOtherExport},
@@ -43,9 +45,6 @@ constexpr QuantizationName kNames[] = {
     {"aqlm", {}, kUnquantised},
     {"torchao", {}, kUnquantised},
     {"quark", {}, kUnquantised},
-    {"modelopt-fp4", {}, kUnquantised},
-    {"nvfp4", {}, kUnquantised},
-    {"petit-nvfp4", {}, kUnquantised},
     {"fp-quant", {}, kUnquantised},
 };
 
@@ -71,14 +70,15 @@ std::string refusal_of_name(std::string_view name, const std::optional<Quantizat
     return is_gguf ? ""
                    : "--quantization gguf is for GGUF files; name the .gguf file, or leave the "
                      "option out";
-  const bool needs_integers = row->name == "w8a8-int8";
-  const bool fits = stored && (!needs_integers || stored->format == "int-quantized") &&
+  const bool fits = stored && (!row->format || stored->format == *row->format) &&
                     fmt::format(" {} ", row->methods).find(fmt::format(" {} ", stored->method)) !=
                         std::string::npos;
   if (fits) return {};
   return fmt::format(
       "--quantization {} is for checkpoints that are {}, and this one is {}; leave the option out",
-      row->name, needs_integers ? "compressed-tensors, int-quantized" : row->methods,
+      row->name,
+      row->format && !row->format->empty() ? fmt::format("{}, {}", row->methods, *row->format)
+                                           : std::string(row->methods),
       stored ? stored->describe() : "not quantised");
 }
 

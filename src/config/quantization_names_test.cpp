@@ -25,8 +25,10 @@ TEST(QuantizationNames, FitCheckpointsOfTheirMethods) {
         Row{"gptq_marlin", {.method = "gptq"}}, Row{"moe_wna16", {.method = "awq"}},
         Row{"moe_wna16", {.method = "gptq"}}, Row{"compressed-tensors", integers},
         Row{"compressed_tensors", integers}, Row{"w8a8_int8", integers},
-        Row{"modelopt_fp8", {.method = "modelopt"}}, Row{"fbgemm_fp8", {.method = "fbgemm_fp8"}},
-        Row{"mxfp4", {.method = "mxfp4"}}})
+        Row{"modelopt_fp8", {.method = "modelopt"}},
+        Row{"modelopt_fp4", {.method = "modelopt", .format = "nvfp4"}},
+        Row{"modelopt", {.method = "modelopt", .format = "nvfp4"}},
+        Row{"fbgemm_fp8", {.method = "fbgemm_fp8"}}, Row{"mxfp4", {.method = "mxfp4"}}})
     EXPECT_EQ(refusal(row.name, row.stored), "") << row.name;
   EXPECT_EQ(refusal("gguf", {}, true), "");
 }
@@ -39,6 +41,10 @@ TEST(QuantizationNames, OtherCheckpointsAreRefusedWithWhatTheyAre) {
             "leave the option out");
   EXPECT_THAT(refusal("awq", {}), HasSubstr("this one is not quantised"));
   EXPECT_THAT(refusal("w8a8_int8", packed), HasSubstr("compressed-tensors, int-quantized, and"));
+  EXPECT_THAT(refusal("modelopt_fp4", QuantizationConfig{.method = "modelopt"}),
+              HasSubstr("modelopt, nvfp4, and this one is modelopt;"));
+  EXPECT_THAT(refusal("modelopt_fp8", QuantizationConfig{.method = "modelopt", .format = "nvfp4"}),
+              HasSubstr("that are modelopt, and this one is modelopt, nvfp4"));
   EXPECT_THAT(refusal("gguf", awq), HasSubstr("name the .gguf file"));
 }
 

@@ -13,6 +13,7 @@ constexpr std::string_view kConfig = "config.json";
 // File names that readers look for; transformers looks for the same.
 constexpr std::string_view kWanted[] = {
     "generation_config.json",
+    "hf_quant_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

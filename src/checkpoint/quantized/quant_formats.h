@@ -9,11 +9,16 @@
 //   awq                 X.qzeros, X.scales                          (q - z) x scale[group of c][r]
 //   gptq                X.qzeros, X.scales, X.g_idx                 (q - z) x scale[group of c][r]
 //   mxfp4               X_scales                                    e2m1 x 2^(scale - 127)
+//   nvfp4 (modelopt)    X_scale, X_scale_2                          e2m1 x (scale[r][group of c]
+//                                                                   x scale_2)
+//   nvfp4 (ct)          X.weight_scale, X.weight_global_scale       e2m1 x (scale[r][group of c]
+//                                                                   / global_scale)
 //
 // All arithmetic is float32. q - z is exact, and so is (q - z) times a float16 or bfloat16 scale;
 // every other multiplication rounds once. A matrix is [rows, columns] as in a linear layer, outputs
 // by inputs, or a stack [matrices, rows, columns], whatever the order in the file. Sources:
-// transformers `integrations/finegrained_fp8.py` and `integrations/mxfp4.py`; AutoAWQ
+// transformers `integrations/finegrained_fp8.py` and `integrations/mxfp4.py`; ModelOpt
+// `NVFP4QTensor`; AutoAWQ
 // `WQLinear_GEMM`; AutoGPTQ `QuantLinear.pack`; compressed-tensors
 // `compressors/quantized_compressors`.
 #pragma once
@@ -41,8 +46,10 @@ struct QuantMatrix {
   const TensorInfo* zeros = nullptr;  // null: zero is the middle of the range
   const TensorInfo* index = nullptr;  // group of each column; null: groups are contiguous
   const TensorInfo* shape = nullptr;
-  int bits = 0;                 // bits of a packed value
-  std::int64_t block_rows = 1;  // rows and columns per scale
+  const TensorInfo* global = nullptr;  // a scale of the scales
+  float global_factor = 1;             // what the scales are multiplied with
+  int bits = 0;                        // bits of a packed value
+  std::int64_t block_rows = 1;         // rows and columns per scale
   std::int64_t block_columns = 1;
   bool zero_plus_one = false;
 
@@ -77,6 +84,8 @@ struct QuantFormat {
   std::string_view values;                      // X + values: the tensor of the numbers
   std::string_view result;                      // X + result: the name of the plain matrix
   std::string_view scale, zeros, index, shape;  // X + these; empty: the format has none
+  std::string_view global = {};                 // the same
+  bool divides_global = false;                  // scales are divided by it
   bool columns_outside;                         // the file stores a column's rows contiguously
   // Checks types and shapes and sets info.shape, bits and blocks. `values` and `scale` exist.
   void (*bind)(const QuantizationConfig& config, QuantMatrix& matrix);

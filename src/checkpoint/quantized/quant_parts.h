@@ -35,6 +35,10 @@ class PartReader {
   const TensorInfo& part_;
 };
 
+// The number of each nibble as e2m1.
+inline constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
 // 2^(byte - 127), a number of e8m0; 255 is NaN. The smallest one is subnormal.
 float e8m0_value(unsigned byte);
 
@@ -85,5 +89,8 @@ void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
                  float* out);
 void codes_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                     QuantCodes& out);
+void bind_nvfp4(const QuantizationConfig& config, QuantMatrix& matrix);
+void widen_nvfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                 float* out);
 
 }  // namespace sluice

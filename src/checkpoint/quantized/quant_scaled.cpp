@@ -41,9 +41,6 @@ constexpr std::array<float, 256> fp8_table() {
 constexpr std::array<float, 256> kE4M3 = fp8_table<4>();
 constexpr std::array<float, 256> kE5M2 = fp8_table<5>();
 
-constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                             -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-
 constexpr std::int64_t kMxGroup = 32;
 
 std::int64_t blocks_of(std::int64_t extent, std::int64_t block) {

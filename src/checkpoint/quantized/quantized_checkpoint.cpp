@@ -21,14 +21,15 @@ constexpr std::int64_t kMaxTileRows = 2048;
 constexpr std::int64_t kMinTileColumns = 64;
 
 // Name endings of static scales of activations, which no product reads: see docs/models.md.
-constexpr std::string_view kOfActivations[] = {".input_scale",      "_input_scale",
-                                               ".input_scale_ub",   ".activation_scale",
-                                               "_activation_scale", ".activation_scale_inv"};
+constexpr std::string_view kOfActivations[] = {
+    ".input_scale",      "_input_scale",      ".input_scale_ub",      ".input_global_scale",
+    ".activation_scale", "_activation_scale", ".activation_scale_inv"};
 // Of tensors that a KV cache reads, or only engines with further quantised values.
 constexpr std::string_view kLeftOut[] = {".k_scale",      ".v_scale", ".kv_scale",
                                          ".output_scale", ".q_scale", ".prob_output_scale"};
 
-// Tensors that prove a format without a row in the table, whatever the configuration says.
+// Tensors that prove a format without a row in the table, or another one than the configuration
+// says.
 struct Unread {
   std::string_view ending;
   std::string_view form;
@@ -37,6 +38,7 @@ constexpr Unread kUnread[] = {{".weight_global_scale", "NVFP4 weights"},
                               {".weight_scale_2", "NVFP4 weights"},
                               {".weight.absmax", "weights of bitsandbytes"},
                               {".SCB", "weights of bitsandbytes"},
+                              {".pre_quant_scale", "weights whose inputs are scaled first"},
                               {".weight_bitmask", "sparse weights"}};
 
 template <class Table>
@@ -45,15 +47,38 @@ bool ends_with_any(std::string_view name, const Table& endings) {
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
+// The factor of a matrix whose scales have a scale. Error{kBadInput}: it is missing, or no positive
+// number.
+float read_global(const Checkpoint& checkpoint, const QuantMatrix& matrix, std::string_view name) {
+  require(matrix.global != nullptr, "the matrix {} ({}) has {} but no {}", matrix.info.name,
+          matrix.format->name, matrix.scale->name, name);
+  const TensorInfo& global = *matrix.global;
+  if (global.dtype != DType::kF32 || global.numel() != 1)
+    reject_part(matrix, global, "one float32 was expected");
+  float value = 0;
+  checkpoint.read(global, 0, std::as_writable_bytes(std::span(&value, 1)));
+  const float factor = matrix.format->divides_global ? 1 / value : value;
+  require(std::isfinite(value) && value > 0 && std::isfinite(factor) && factor > 0,
+          "the matrix {} ({}): {} is {}; a positive number was expected, the checkpoint is damaged",
+          matrix.info.name, matrix.format->name, global.name, value);
+  return factor;
+}
+
 }  // namespace
 
 QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
                                          const QuantizationConfig& config)
     : checkpoint_(checkpoint), file_names_(checkpoint.names()) {
   int num_of_activations = 0;
+  const auto reads = [&](std::string_view name) {
+    return std::ranges::any_of(quant_formats(), [&](const QuantFormat& format) {
+      return format.method == config.method && format.format == config.format &&
+             !format.global.empty() && name.ends_with(format.global);
+    });
+  };
   for (const std::string& name : file_names_) {
     for (const Unread& row : kUnread)
-      require(!name.ends_with(row.ending),
+      require(!name.ends_with(row.ending) || reads(name),
               "the tensor {} belongs to {}, which cannot be read; take an unquantised checkpoint",
               name, row.form);
     const bool of_activations = ends_with_any(name, kOfActivations);
@@ -79,10 +104,10 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
         checkpoint_.find(name);  // refuses it by name
   require_scales(config);
   if (num_of_activations > 0)
-    log_info(
-        "{} static scales of activations are not used: a GPU rounds each row with a scale of its "
-        "own, a CPU does not round rows",
-        num_of_activations);
+    log_info("{} static scales of activations are not used: {}", num_of_activations,
+             config.is_fp8() ? "a GPU rounds each row with a scale of its own, a CPU does not "
+                               "round rows"
+                             : "rows are not rounded");
   if (matrices_.empty())
     log_warning(
         "the configuration says that weights are quantised ({}), but no tensor has a scale: all "
@@ -131,6 +156,7 @@ void QuantizedCheckpoint::add(std::string_view name, const QuantFormat& format,
   matrix.zeros = part(format.zeros);
   matrix.index = part(format.index);
   matrix.shape = part(format.shape);
+  matrix.global = part(format.global);
   if (matrix.shape != nullptr && matrix.shape->numel() == 2) {
     std::int64_t extents[2] = {};
     std::array<std::byte, 16> stored{};
@@ -146,6 +172,8 @@ void QuantizedCheckpoint::add(std::string_view name, const QuantFormat& format,
     matrix.info.shape = {extents[0], extents[1]};
   }
   format.bind(config, matrix);
+  if (!format.global.empty())
+    matrix.global_factor = read_global(checkpoint_, matrix, stem + std::string(format.global));
   matrix.info.bytes = 4;  // less than sixteen times the file's size
   for (const std::int64_t extent : matrix.info.shape)
     matrix.info.bytes *= static_cast<std::uint64_t>(extent);

@@ -393,5 +393,60 @@ TEST(QuantFormats, Mxfp4) {
   EXPECT_THROW(load_values(source, "e_blocks", {2 * kRows, kGroups * 32}), Error);
 }
 
+TEST(QuantFormats, Nvfp4) {
+  constexpr std::int64_t kRows = 9, kGroups = 5, kColumns = kGroups * 16;
+  constexpr float kE2M1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6}, kGlobal = 0.37f;
+  Random random(13);
+  std::vector<std::uint8_t> values(kRows * kColumns / 2), scales(kRows * kGroups);
+  for (std::uint8_t& byte : values) byte = static_cast<std::uint8_t>(random.bits());
+  for (std::uint8_t& byte : scales) byte = static_cast<std::uint8_t>(random.below(0x7F));
+  scales[1] = 0;     // a group of zeros
+  scales[2] = 1;     // 2^-9, a subnormal number
+  scales[3] = 0x7E;  // 448
+  const QuantizationConfig modelopt{.method = "modelopt", .format = "nvfp4", .bits = 4},
+      packed{.method = "compressed-tensors", .format = "nvfp4-pack-quantized", .bits = 4};
+  for (const QuantizationConfig& config : {modelopt, packed}) {
+    const bool divides = config.method != "modelopt";
+    const float factor = divides ? 1 / kGlobal : kGlobal;
+    Matrix wanted = zeros(kRows, kColumns);
+    for (std::int64_t r = 0; r < kRows; ++r)
+      for (std::int64_t c = 0; c < kColumns; ++c) {
+        const unsigned pair = values[static_cast<std::size_t>((r * kColumns + c) / 2)],
+                       code = c % 2 == 0 ? pair & 15 : pair >> 4;
+        const float scale = float8(scales[static_cast<std::size_t>(r * kGroups + c / 16)], 4);
+        wanted.at(r, c) = (code & 8 ? -kE2M1[code & 7] : kE2M1[code & 7]) * (scale * factor);
+      }
+    const auto open = [&](QuantFolder& folder, const std::vector<std::uint8_t>& of_groups,
+                          float global) {
+      folder.writer
+          .add(divides ? "a.weight_packed" : "a.weight", "U8", {kRows, kColumns / 2}, values)
+          .add("a.weight_scale", "F8_E4M3", {kRows, kGroups}, of_groups)
+          .add(divides ? "a.weight_global_scale" : "a.weight_scale_2", "F32",
+               divides ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{},
+               std::vector{global})
+          .add(divides ? "a.input_global_scale" : "a.input_scale", "F32", {1}, std::vector{7.0f});
+      return folder.open(config);
+    };
+    QuantFolder folder;
+    const WeightSource source = open(folder, scales, kGlobal);
+    EXPECT_THAT(source.names(), testing::ElementsAre("a.weight"));
+    expect_matrix(source, "a.weight", wanted);
+    EXPECT_EQ(source.find_integers("a.weight"), nullptr);
+    for (const float global : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+      QuantFolder damaged;
+      EXPECT_THAT(message_of([&] { open(damaged, scales, global); }),
+                  HasSubstr("a positive number was expected"));
+    }
+    for (const int scale : {0x7F, 0x81}) {  // NaN, negative
+      std::vector<std::uint8_t> wrong = scales;
+      wrong[7] = static_cast<std::uint8_t>(scale);
+      QuantFolder damaged;
+      const WeightSource read = open(damaged, wrong, kGlobal);
+      EXPECT_THAT(message_of([&] { load_values(read, "a.weight", {kRows, kColumns}); }),
+                  HasSubstr("in row 1; a number that is not negative"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice
