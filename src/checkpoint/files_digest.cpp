@@ -31,7 +31,7 @@ std::uint64_t digest_of(const File& file, const std::string& name) {
 
 std::uint64_t digest_of_files(const std::string& path, LoadFormat format) {
   if (path.ends_with(".gguf")) return digest_of(open_regular_file(path), "");
-  std::vector<std::string> names = {"config.json"};
+  std::vector<std::string> names = {"config.json", "hf_quant_config.json"};
   std::vector<WeightFormat> formats;
   if (format != LoadFormat::kPt) formats.push_back(WeightFormat::kSafetensors);
   if (format != LoadFormat::kSafetensors) formats.push_back(WeightFormat::kPickle);

@@ -41,7 +41,7 @@ Json unwrap_config(const Json& json, const std::string& what, std::string& wrapp
     if (json.contains("tie_word_embeddings"))
       text["tie_word_embeddings"] = json["tie_word_embeddings"];
     for (const std::string_view inherited : kInherited)
-      if (json.contains(inherited) && !text.contains(inherited))
+      if (json.contains(inherited) && (!text.contains(inherited) || text[inherited].is_null()))
         text[std::string(inherited)] = json[std::string(inherited)];
     if (json.contains("eos_token_id"))
       text["eos_token_id"] = ids_of_both(json["eos_token_id"], text["eos_token_id"]);

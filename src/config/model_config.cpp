@@ -267,7 +267,7 @@ ModelConfig load_config_json(const std::string& directory, std::string_view over
   require(text.has_value(), "{} has no config.json", directory);
   const std::string what = directory + "/config.json";
   Json json = parse_config_text(*text, what);
-  add_hf_quant_config(directory, json);
+  add_hf_quant_config(directory, override_args, json);
   ModelConfig config = parse_model_config(dump_json(json), what, override_args, choice);
   if (config.fallback) config.fallback->directory = directory;
   return config;

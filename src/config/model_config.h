@@ -276,9 +276,9 @@ struct ModelConfig {
 // What the warnings and errors about an override are named after.
 inline constexpr std::string_view kOverrideArgs = "--json-model-override-args";
 
-// Reads `directory`/config.json. `override_args`, if not empty, is a JSON object laid over the file
-// before it is read. Objects merge key by key, any other value replaces (null becomes null).
-// checkpoint/load_config.h reads GGUF files too.
+// Reads `directory`/config.json, and what hf_quant_config.h adds to it. `override_args`, if not
+// empty, is a JSON object laid over the file before it is read. Objects merge key by key, any other
+// value replaces (null becomes null). checkpoint/load_config.h reads GGUF files too.
 ModelConfig load_config_json(const std::string& directory, std::string_view override_args = {},
                              const ImplementationChoice& choice = {});
 

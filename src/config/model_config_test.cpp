@@ -1,5 +1,6 @@
 #include "config/model_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -270,15 +271,19 @@ TEST(ModelConfig, QuantizationOfModelOptsOwnFile) {
       R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4","group_size":16,)"
       R"("kv_cache_quant_algo":"FP8","exclude_modules":["lm_head"]}})";
   EXPECT_EQ(read("", nvfp4)->describe(), "modelopt, nvfp4");
-  EXPECT_EQ(read("", R"({"quantization":{"quant_algo":"FP8"}})")->describe(), "modelopt");
+  EXPECT_EQ(read("", R"({"quantization":{"quant_algo":"FP8"}})")->describe(), "modelopt, fp8");
   // That of config.json comes first, and the options come last.
   EXPECT_EQ(read(R"("quantization_config":{"quant_method":"fp8"},)", nvfp4)->method, "fp8");
   EXPECT_EQ(read("", nvfp4, R"({"quantization_config":null})"), std::nullopt);
+  EXPECT_EQ(read("", "{", R"({"quantization_config":null})"), std::nullopt);
+  for (const char* nothing : {"null", "{}"})
+    EXPECT_EQ(read(fmt::format(R"("quantization_config":{},)", nothing), nvfp4)->describe(),
+              "modelopt, nvfp4");
   EXPECT_EQ(read("", R"({"quantization":{"quant_algo":null}})"), std::nullopt);
-  for (const auto& [file, says] :
-       {std::pair{"{", "hf_quant_config.json"},
-        {R"({"quantization":7})", "an object \"quantization\""},
-        {R"({"quantization":{"quant_algo":"MIXED_PRECISION"}})", "only FP8 and NVFP4"}})
+  for (const auto& [file, says] : {std::pair{"{", "hf_quant_config.json"},
+                                   {R"({"quantization":7})", "an object \"quantization\""},
+                                   {R"({"quantization":{"quant_algo":"MIXED_PRECISION"}})",
+                                    "hf_quant_config.json: quantization.quant_algo is \"MIXED"}})
     EXPECT_THAT(message_of([&] { read("", file); }), HasSubstr(says));
 }
 

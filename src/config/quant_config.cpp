@@ -47,25 +47,41 @@ void require_fp4_groups(const ConfigReader& config) {
     config.reject("group_size", "NVFP4 has a scale for each 16 columns");
 }
 
-void read_modelopt(const ConfigReader& config, QuantizationConfig& quantization) {
-  const std::string algorithm = config.find_string("quant_algo").value_or("");
-  if (algorithm != "FP8" && algorithm != "NVFP4")
-    config.reject(
-        "quant_algo",
-        "only FP8 and NVFP4 can be read; take the unquantised model or one in these formats");
-  if (algorithm == "FP8") return;
+void read_nvfp4(const ConfigReader& config, QuantizationConfig& quantization) {
   require_fp4_groups(config);
   quantization.format = "nvfp4";
   quantization.bits = 4;
 }
 
+// quant_algo in capitals; ModelOpt writes both.
+std::string algorithm_of(const ConfigReader& config) {
+  std::string name = config.find_string("quant_algo").value_or("");
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
+  });
+  return name;
+}
+
+// W4A16_NVFP4 has the same weights as NVFP4, whose rounding of x is not done.
+bool is_nvfp4(const std::string& algorithm) {
+  return algorithm == "NVFP4" || algorithm == "W4A16_NVFP4";
+}
+
+void read_modelopt(const ConfigReader& config, QuantizationConfig& quantization) {
+  const std::string algorithm = algorithm_of(config);
+  if (is_nvfp4(algorithm)) return read_nvfp4(config, quantization);
+  if (algorithm != "FP8")
+    config.reject("quant_algo",
+                  "FP8, NVFP4 and W4A16_NVFP4 can be read; take the unquantised model or one in "
+                  "these formats");
+}
+
 // The name that SGLang gives to ModelOpt's NVFP4.
 void read_modelopt_fp4(const ConfigReader& config, QuantizationConfig& quantization) {
   quantization.method = "modelopt";
-  require_one_of(config, "quant_algo", {"NVFP4"});
-  require_fp4_groups(config);
-  quantization.format = "nvfp4";
-  quantization.bits = 4;
+  if (config.find("quant_algo") != nullptr && !is_nvfp4(algorithm_of(config)))
+    config.reject("quant_algo", "modelopt_fp4 has NVFP4");
+  read_nvfp4(config, quantization);
 }
 
 void read_awq(const ConfigReader& config, QuantizationConfig& quantization) {
@@ -121,9 +137,13 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
       weights.reject(type != "float" ? "type" : "num_bits",
                      "weights of this format are 4-bit floats");
     require_fp4_groups(weights);
+    require_one_of(weights, "strategy", {"tensor_group", "group"});
     if (!weights.bool_or("symmetric", true))
       weights.reject("symmetric", "weights of this format have no zeros");
+    if (read_order(weights))
+      weights.reject("actorder", "weights of this format are read in the order of their columns");
     quantization.bits = bits;
+    quantization.has_order = quantization.has_zeros = false;
     return;
   }
   if (packed ? bits != 4 && bits != 8 : bits != 8)
@@ -230,7 +250,7 @@ constexpr Refusal kRefusals[] = {
 
 std::string QuantizationConfig::describe() const {
   std::string text = method;
-  if (!format.empty()) text += ", " + format;
+  if (!format.empty() || method == "modelopt") text += ", " + (format.empty() ? "fp8" : format);
   if (method == "compressed-tensors" && bits > 0) text += fmt::format(", {} bits", bits);
   if (block_rows > 0) text += fmt::format(" in blocks of {} x {}", block_rows, block_columns);
   return text;
@@ -253,7 +273,11 @@ std::vector<std::string_view> quantization_methods() {
 }
 
 std::optional<QuantizationConfig> read_quantization(const ConfigReader& config) {
-  const std::string_view key = config.first_of({"quantization_config", "compression_config"});
+  return read_quantization(config, config.first_of({"quantization_config", "compression_config"}));
+}
+
+std::optional<QuantizationConfig> read_quantization(const ConfigReader& config,
+                                                    std::string_view key) {
   const Json* value = config.find(key);
   if (value == nullptr || (value->is_object() && value->empty())) return std::nullopt;
   if (!value->is_object()) config.reject(key, "it must be an object or null");

@@ -1,4 +1,5 @@
 // Quantised weights in config.json: quantization_config, or its older name compression_config.
+// Where it has neither, hf_quant_config.h reads the file of ModelOpt.
 //
 //   ModelConfig config = load_model_config(directory);
 //   WeightSource source =
@@ -48,6 +49,9 @@ struct QuantizationConfig {
 // Nothing if the file does not mention quantisation. Error{kBadInput}: a method, or a variant of
 // one, that cannot be read; the message says why and which can.
 std::optional<QuantizationConfig> read_quantization(const ConfigReader& config);
+// The same of the object at `key`.
+std::optional<QuantizationConfig> read_quantization(const ConfigReader& config,
+                                                    std::string_view key);
 
 // The values of quant_method that can be read, in the order of the table.
 std::vector<std::string_view> quantization_methods();

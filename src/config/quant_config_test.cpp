@@ -42,16 +42,19 @@ TEST(QuantConfig, Methods) {
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"FP8"}})"),
             QuantizationConfig{.method = "modelopt"});
   const QuantizationConfig nvfp4{.method = "modelopt", .format = "nvfp4", .bits = 4};
-  for (const char* text : {R"("modelopt","quant_algo":"NVFP4","group_size":16)",
-                           R"("modelopt_fp4")", R"("modelopt_fp4","quant_algo":"NVFP4")"}) {
+  for (const char* text :
+       {R"("modelopt","quant_algo":"NVFP4","group_size":16)", R"("modelopt","quant_algo":"nvfp4")",
+        R"("modelopt","quant_algo":"W4A16_NVFP4")", R"("modelopt_fp4")",
+        R"("modelopt_fp4","quant_algo":"NVFP4")"})
     EXPECT_EQ(read(fmt::format(R"({{"quantization_config":{{"quant_method":{}}}}})", text)), nvfp4);
-  }
   EXPECT_FALSE(nvfp4.is_fp8());
-  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"compressed-tensors",)"
-                 R"("format":"nvfp4-pack-quantized","config_groups":{"g":{"weights":)"
-                 R"({"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}}}}})")
-                ->describe(),
-            "compressed-tensors, nvfp4-pack-quantized, 4 bits");
+  const auto ct =
+      read(R"({"quantization_config":{"quant_method":"compressed-tensors",)"
+           R"("format":"nvfp4-pack-quantized","config_groups":{"g":{"weights":)"
+           R"({"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}}}}})");
+  EXPECT_EQ(ct, (QuantizationConfig{
+                    .method = "compressed-tensors", .format = "nvfp4-pack-quantized", .bits = 4}));
+  EXPECT_EQ(ct->describe(), "compressed-tensors, nvfp4-pack-quantized, 4 bits");
   const auto packed =
       read(group(R"({"num_bits":4,"type":"int","strategy":"group","group_size":32})"));
   ASSERT_TRUE(packed);
@@ -113,11 +116,11 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
       {method(R"("quant_method":7)"), {"quant_method is 7", "a string"}},
       {method(R"("quant_method":"bitsandbytes")"), {"codebooks", "--quantization int8"}},
       {method(R"("quant_method":"modelopt","quant_algo":"W4A8_AWQ")"),
-       {"quant_algo is \"W4A8_AWQ\"", "only FP8 and NVFP4"}},
+       {"quant_algo is \"W4A8_AWQ\"", "FP8, NVFP4 and W4A16_NVFP4"}},
       {method(R"("quant_method":"modelopt","quant_algo":"NVFP4","group_size":32)"),
        {"group_size is 32", "each 16 columns"}},
       {method(R"("quant_method":"modelopt_fp4","quant_algo":"FP8")"),
-       {"quant_algo is \"FP8\"", "NVFP4"}},
+       {"quant_algo is \"FP8\"", "modelopt_fp4 has NVFP4"}},
       {method(R"("quant_method":"awq","version":"gemv")"), {"version is \"gemv\"", "transposed"}},
       {method(R"("quant_method":"awq","bits":3)"), {"bits is 3", "4 bits"}},
       {method(R"("quant_method":"awq","bits":"4")"), {"bits is \"4\"", "integer"}},
@@ -143,6 +146,12 @@ TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
        {"format is \"mxfp4-pack-quantized\"", "nvfp4-pack-quantized"}},
       {ct(R"("format":"nvfp4-pack-quantized","config_groups":{"a":{"weights":{"type":"float"}}})"),
        {"a.weights.num_bits", "4-bit floats"}},
+      {ct(R"("format":"nvfp4-pack-quantized","config_groups":{"a":{"weights":)"
+          R"({"num_bits":4,"type":"float","actorder":"group"}}})"),
+       {"a.weights.actorder", "order of their columns"}},
+      {ct(R"("format":"nvfp4-pack-quantized","config_groups":{"a":{"weights":)"
+          R"({"num_bits":4,"type":"float","strategy":"channel"}}})"),
+       {"a.weights.strategy", "tensor_group"}},
       {ct(R"("format":"nvfp4-pack-quantized","config_groups":{"a":{"weights":{"num_bits":4}}})"),
        {"a.weights.type", "4-bit floats"}},
       {ct(R"("format":"pack-quantized")"), {"config_groups is missing"}},

@@ -25,6 +25,7 @@ constexpr QuantizationName kNames[] = {
     {"modelopt-fp8", "modelopt", {}, ""},
     {"modelopt-fp4", "modelopt", {}, "nvfp4"},
     {"petit-nvfp4", "modelopt", {}, "nvfp4"},
+    {"nvfp4", "modelopt compressed-tensors", {}, "nvfp4"},
     {"mxfp4", "mxfp4", {}},
     {"gguf", "gguf", {}},
     {"marlin", {}, kOtherExport},
@@ -70,15 +71,18 @@ std::string refusal_of_name(std::string_view name, const std::optional<Quantizat
     return is_gguf ? ""
                    : "--quantization gguf is for GGUF files; name the .gguf file, or leave the "
                      "option out";
-  const bool fits = stored && (!row->format || stored->format == *row->format) &&
-                    fmt::format(" {} ", row->methods).find(fmt::format(" {} ", stored->method)) !=
+  const bool has_format =
+      stored && (!row->format || (row->format->empty() ? stored->format.empty()
+                                                       : stored->format.starts_with(*row->format)));
+  const bool fits =
+      has_format && fmt::format(" {} ", row->methods).find(fmt::format(" {} ", stored->method)) !=
                         std::string::npos;
   if (fits) return {};
   return fmt::format(
       "--quantization {} is for checkpoints that are {}, and this one is {}; leave the option out",
       row->name,
-      row->format && !row->format->empty() ? fmt::format("{}, {}", row->methods, *row->format)
-                                           : std::string(row->methods),
+      row->format ? fmt::format("{}, {}", row->methods, row->format->empty() ? "fp8" : *row->format)
+                  : std::string(row->methods),
       stored ? stored->describe() : "not quantised");
 }
 

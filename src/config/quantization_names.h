@@ -15,7 +15,7 @@ struct QuantizationName {
   std::string_view name;
   std::string_view methods;  // of checkpoints, with spaces between; "gguf": files; empty: refused
   std::string_view reason;   // of a refusal: what to take instead
-  // Of the checkpoint (QuantizationConfig::format); nothing: any.
+  // How QuantizationConfig::format begins, or none; nothing: any.
   std::optional<std::string_view> format = {};
 };
 

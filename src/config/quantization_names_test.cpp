@@ -28,6 +28,8 @@ TEST(QuantizationNames, FitCheckpointsOfTheirMethods) {
         Row{"modelopt_fp8", {.method = "modelopt"}},
         Row{"modelopt_fp4", {.method = "modelopt", .format = "nvfp4"}},
         Row{"modelopt", {.method = "modelopt", .format = "nvfp4"}},
+        Row{"nvfp4", {.method = "modelopt", .format = "nvfp4"}},
+        Row{"nvfp4", {.method = "compressed-tensors", .format = "nvfp4-pack-quantized"}},
         Row{"fbgemm_fp8", {.method = "fbgemm_fp8"}}, Row{"mxfp4", {.method = "mxfp4"}}})
     EXPECT_EQ(refusal(row.name, row.stored), "") << row.name;
   EXPECT_EQ(refusal("gguf", {}, true), "");
@@ -42,9 +44,9 @@ TEST(QuantizationNames, OtherCheckpointsAreRefusedWithWhatTheyAre) {
   EXPECT_THAT(refusal("awq", {}), HasSubstr("this one is not quantised"));
   EXPECT_THAT(refusal("w8a8_int8", packed), HasSubstr("compressed-tensors, int-quantized, and"));
   EXPECT_THAT(refusal("modelopt_fp4", QuantizationConfig{.method = "modelopt"}),
-              HasSubstr("modelopt, nvfp4, and this one is modelopt;"));
+              HasSubstr("modelopt, nvfp4, and this one is modelopt, fp8;"));
   EXPECT_THAT(refusal("modelopt_fp8", QuantizationConfig{.method = "modelopt", .format = "nvfp4"}),
-              HasSubstr("that are modelopt, and this one is modelopt, nvfp4"));
+              HasSubstr("that are modelopt, fp8, and this one is modelopt, nvfp4"));
   EXPECT_THAT(refusal("gguf", awq), HasSubstr("name the .gguf file"));
 }
 

@@ -63,7 +63,7 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   // Without a file, weights get the form that the checkpoint would have.
   const bool is_dummy = stored != nullptr && options.load_format == "dummy";
   const bool imagined = is_dummy && stored->is_fp8() && out.keep_fp8;
-  if (imagined || (how == "fp8" && stored == nullptr)) {
+  if (imagined || (how == "fp8" && (stored == nullptr || !stored->is_fp8()))) {
     out.quantization = ops::Format::kFp8;
     out.quantization_group = on_cpu || (imagined && stored->block_columns == 128) ? 128 : 0;
   }

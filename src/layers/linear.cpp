@@ -66,8 +66,8 @@ Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64
   }
   linear.weight = weights.packed(parts, columns, shard, may_be_fp8);
   require(ops::is_quantised(linear.weight.format) || !has_scale(weights, parts),
-          "{} has a scale beside it, but config.json does not say in quantization_config how it is "
-          "quantised",
+          "{} has a scale beside it, but neither quantization_config of config.json nor "
+          "hf_quant_config.json says how it is quantised",
           weights.path(parts.begin()->name));
   if (bias) linear.bias = weights.bias(parts, shard);
   linear.reduce = shard == Shard::kRow && weights.tp_size() > 1;

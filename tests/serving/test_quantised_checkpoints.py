@@ -34,9 +34,19 @@ FORMS = {
     "quant-modelopt-fp8-llama": "fp8 with one scale in 14 matrices",
     "quant-mxfp4-gpt-oss": "MXFP4 in groups of 32 in 4 matrices",
 }
+# Forms that no kernel multiplies.
+WIDENED = {"quant-ct-nvfp4-qwen3-moe": "NVFP4 in 63 matrices", "quant-modelopt-nvfp4-llama": "NVFP4 in 14 matrices"}
 
 
-@pytest.mark.parametrize("folder", FIXTURES, ids=lambda path: path.name)
+@pytest.mark.parametrize("name", WIDENED)
+def test_show_says_what_no_kernel_multiplies(name):
+    said = json.loads(sluice("show", GOLDEN / "models" / name, "--json").stdout)["on_a_cpu"]
+    assert said.startswith(f"widened when it is read: {WIDENED[name]}, among them") and said.endswith(": no kernel multiplies NVFP4"), said
+    said = json.loads(sluice("show", GOLDEN / "models" / name, "--json", "--quantization", "int8").stdout)["on_a_cpu"]
+    assert said.endswith(": --quantization rounds it to another form"), said
+
+
+@pytest.mark.parametrize("folder", [folder for folder in FIXTURES if folder.name not in WIDENED], ids=lambda path: path.name)
 def test_show_says_how_it_is_computed(folder):
     facts = json.loads(sluice("show", folder, "--json").stdout)
     form = FORMS[folder.name]

@@ -18,8 +18,7 @@
 // every other multiplication rounds once. A matrix is [rows, columns] as in a linear layer, outputs
 // by inputs, or a stack [matrices, rows, columns], whatever the order in the file. Sources:
 // transformers `integrations/finegrained_fp8.py` and `integrations/mxfp4.py`; ModelOpt
-// `NVFP4QTensor`; AutoAWQ
-// `WQLinear_GEMM`; AutoGPTQ `QuantLinear.pack`; compressed-tensors
+// `NVFP4QTensor`; AutoAWQ `WQLinear_GEMM`; AutoGPTQ `QuantLinear.pack`; compressed-tensors
 // `compressors/quantized_compressors`.
 #pragma once
 
@@ -47,7 +46,7 @@ struct QuantMatrix {
   const TensorInfo* index = nullptr;  // group of each column; null: groups are contiguous
   const TensorInfo* shape = nullptr;
   const TensorInfo* global = nullptr;  // a scale of the scales
-  float global_factor = 1;             // what the scales are multiplied with
+  float global_scale = 1;              // its value
   int bits = 0;                        // bits of a packed value
   std::int64_t block_rows = 1;         // rows and columns per scale
   std::int64_t block_columns = 1;

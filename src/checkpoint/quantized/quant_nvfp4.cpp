@@ -1,5 +1,5 @@
-// NVFP4: e2m1 in pairs, low nibble first; an e4m3 scale for each 16 columns of a row, and one
-// float32 scale of all of them.
+// NVFP4: e2m1 in pairs, low nibble first, and an e4m3 scale for each 16 columns of a row. One
+// float32 is the scale of these scales.
 #include <cmath>
 
 #include "base/error.h"
@@ -20,6 +20,9 @@ void bind_nvfp4(const QuantizationConfig&, QuantMatrix& matrix) {
   const std::int64_t rows = values.shape[0], groups = values.shape[1] / (kNvGroup / 2);
   if (scale.dtype != DType::kF8E4M3 || scale.shape != std::vector{rows, groups})
     reject_part(matrix, scale, fmt::format("float8_e4m3 [{}, {}] was expected", rows, groups));
+  for (const TensorInfo* part : {matrix.zeros, matrix.index})
+    if (part != nullptr)
+      reject_part(matrix, *part, "NVFP4 has no zero points, and its columns are in order");
   matrix.info.shape = {rows, groups * kNvGroup};
   matrix.bits = 4;
   matrix.block_columns = kNvGroup;
@@ -49,7 +52,9 @@ void widen_nvfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
               matrix.info.name, matrix.format->name, matrix.scale->name, scale, tile.row + r);
       const auto pair = std::to_integer<unsigned>(
           values[static_cast<std::size_t>(r * pairs + column / 2 - first_pair)]);
-      *out++ = kE2M1[column % 2 == 0 ? pair & 15 : pair >> 4] * (scale * matrix.global_factor);
+      *out++ = kE2M1[column % 2 == 0 ? pair & 15 : pair >> 4] * (matrix.format->divides_global
+                                                                     ? scale / matrix.global_scale
+                                                                     : scale * matrix.global_scale);
     }
 }
 

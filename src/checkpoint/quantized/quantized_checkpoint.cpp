@@ -47,8 +47,8 @@ bool ends_with_any(std::string_view name, const Table& endings) {
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// The factor of a matrix whose scales have a scale. Error{kBadInput}: it is missing, or no positive
-// number.
+// The scale of the scales of a matrix. Error{kBadInput}: it is missing, is no positive number, or
+// makes numbers that float32 does not hold.
 float read_global(const Checkpoint& checkpoint, const QuantMatrix& matrix, std::string_view name) {
   require(matrix.global != nullptr, "the matrix {} ({}) has {} but no {}", matrix.info.name,
           matrix.format->name, matrix.scale->name, name);
@@ -57,11 +57,13 @@ float read_global(const Checkpoint& checkpoint, const QuantMatrix& matrix, std::
     reject_part(matrix, global, "one float32 was expected");
   float value = 0;
   checkpoint.read(global, 0, std::as_writable_bytes(std::span(&value, 1)));
-  const float factor = matrix.format->divides_global ? 1 / value : value;
-  require(std::isfinite(value) && value > 0 && std::isfinite(factor) && factor > 0,
-          "the matrix {} ({}): {} is {}; a positive number was expected, the checkpoint is damaged",
+  constexpr float kLargest = 448.0f * 6;  // of e4m3 times e2m1
+  const float largest = matrix.format->divides_global ? kLargest / value : kLargest * value;
+  require(std::isfinite(value) && value > 0 && std::isfinite(largest) && largest > 0,
+          "the matrix {} ({}): {} is {}; a positive number whose products float32 holds was "
+          "expected, the checkpoint is damaged",
           matrix.info.name, matrix.format->name, global.name, value);
-  return factor;
+  return value;
 }
 
 }  // namespace
@@ -118,6 +120,12 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
 void QuantizedCheckpoint::require_scales(const QuantizationConfig& config) const {
   for (const std::string& name : file_names_) {
     if (consumed(name) || made_of_.contains(name)) continue;
+    for (const QuantFormat& format : quant_formats())
+      if (format.method == config.method && format.format == config.format &&
+          !format.global.empty() && name.ends_with(format.global))
+        fail(ErrorKind::kBadInput,
+             "the tensor {} is there, but no {}{} beside it; the checkpoint is damaged", name,
+             name.substr(0, name.size() - format.global.size()), format.marker);
     const TensorInfo* info = checkpoint_.find(name);
     const bool is_float = info->dtype == DType::kF8E4M3 || info->dtype == DType::kF8E5M2,
                is_integer = info->dtype == DType::kI8;
@@ -173,7 +181,7 @@ void QuantizedCheckpoint::add(std::string_view name, const QuantFormat& format,
   }
   format.bind(config, matrix);
   if (!format.global.empty())
-    matrix.global_factor = read_global(checkpoint_, matrix, stem + std::string(format.global));
+    matrix.global_scale = read_global(checkpoint_, matrix, stem + std::string(format.global));
   matrix.info.bytes = 4;  // less than sixteen times the file's size
   for (const std::int64_t extent : matrix.info.shape)
     matrix.info.bytes *= static_cast<std::uint64_t>(extent);

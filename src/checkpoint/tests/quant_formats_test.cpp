@@ -407,14 +407,14 @@ TEST(QuantFormats, Nvfp4) {
       packed{.method = "compressed-tensors", .format = "nvfp4-pack-quantized", .bits = 4};
   for (const QuantizationConfig& config : {modelopt, packed}) {
     const bool divides = config.method != "modelopt";
-    const float factor = divides ? 1 / kGlobal : kGlobal;
     Matrix wanted = zeros(kRows, kColumns);
     for (std::int64_t r = 0; r < kRows; ++r)
       for (std::int64_t c = 0; c < kColumns; ++c) {
         const unsigned pair = values[static_cast<std::size_t>((r * kColumns + c) / 2)],
                        code = c % 2 == 0 ? pair & 15 : pair >> 4;
         const float scale = float8(scales[static_cast<std::size_t>(r * kGroups + c / 16)], 4);
-        wanted.at(r, c) = (code & 8 ? -kE2M1[code & 7] : kE2M1[code & 7]) * (scale * factor);
+        wanted.at(r, c) = (code & 8 ? -kE2M1[code & 7] : kE2M1[code & 7]) *
+                          (divides ? scale / kGlobal : scale * kGlobal);
       }
     const auto open = [&](QuantFolder& folder, const std::vector<std::uint8_t>& of_groups,
                           float global) {
@@ -432,10 +432,11 @@ TEST(QuantFormats, Nvfp4) {
     EXPECT_THAT(source.names(), testing::ElementsAre("a.weight"));
     expect_matrix(source, "a.weight", wanted);
     EXPECT_EQ(source.find_integers("a.weight"), nullptr);
-    for (const float global : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float global :
+         {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(), divides ? 1e-38f : 1e36f}) {
       QuantFolder damaged;
       EXPECT_THAT(message_of([&] { open(damaged, scales, global); }),
-                  HasSubstr("a positive number was expected"));
+                  HasSubstr("a positive number whose products float32 holds"));
     }
     for (const int scale : {0x7F, 0x81}) {  // NaN, negative
       std::vector<std::uint8_t> wrong = scales;

@@ -238,6 +238,10 @@ TEST(ServingPlan, ExpertsAreRoundedWithTheLinearLayers) {
     if (row.how == std::string("fp8")) {
       EXPECT_EQ(resolve_or_throw(options, config, gpu()).numerics().experts_rounded_to, none);
     }
+    // Other forms are rounded.
+    config.quantization = {.method = "awq", .bits = 4};
+    EXPECT_EQ(resolve_or_throw(options, config, cpu()).numerics().experts_rounded_to, row.on_cpu);
+    EXPECT_EQ(resolve_or_throw(options, config, gpu()).numerics().experts_rounded_to, row.on_gpu);
   }
 }
 

@@ -174,7 +174,7 @@ std::vector<MatrixForm> WeightLoader::forms() const {
     // Codes are read as they are.
     if (task.as_blocks || task.read || task.dtype == DType::kF8E4M3) continue;
     std::string& because = forms[place->second].widened_because;
-    because = source_.is_only_widened(task.name)
+    because = !numerics_.quantization && source_.is_only_widened(task.name)
                   ? fmt::format("no kernel multiplies {}", info->stored_as)
                   : common;
     for (const auto& [names, reason] : widened_)
