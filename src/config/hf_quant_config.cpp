@@ -27,21 +27,22 @@ bool overrides(std::string_view override_args) {
 
 }  // namespace
 
-void add_hf_quant_config(const std::string& directory, std::string_view override_args,
+bool add_hf_quant_config(const std::string& directory, std::string_view override_args,
                          Json& config) {
-  if (!config.is_object() || says_how(config) || overrides(override_args)) return;
+  if (!config.is_object() || says_how(config) || overrides(override_args)) return false;
   const auto text = read_text_beneath(directory, kFile, kMaxBytes);
-  if (!text) return;
+  if (!text) return false;
   const std::string what = directory + "/" + kFile;
   Json file = parse_config_text(*text, what);
   require(file.is_object() && file.contains("quantization") && file["quantization"].is_object(),
           "{}: an object \"quantization\" was expected", what);
   Json& quantization = file["quantization"];
   // Null, or absent: ModelOpt rounded the KV cache alone, or nothing.
-  if (!quantization.contains("quant_algo") || quantization["quant_algo"].is_null()) return;
+  if (!quantization.contains("quant_algo") || quantization["quant_algo"].is_null()) return false;
   quantization["quant_method"] = "modelopt";
   read_quantization(ConfigReader(file, what), "quantization");  // refuses in the words of this file
   config["quantization_config"] = quantization;
+  return true;
 }
 
 }  // namespace sluice

@@ -12,7 +12,8 @@ namespace sluice {
 // file, where `config` says how it is quantised, or where `override_args` sets the key.
 // Error{kBadInput}: the file is no JSON, or says something that cannot be read. Source: the exports
 // of ModelOpt and what vLLM reads of them.
-void add_hf_quant_config(const std::string& directory, std::string_view override_args,
+// False: nothing was added.
+bool add_hf_quant_config(const std::string& directory, std::string_view override_args,
                          Json& config);
 
 }  // namespace sluice

@@ -63,6 +63,28 @@ def test_show_says_why_all_is_widened():
         assert said.endswith(why), said
 
 
+@pytest.mark.parametrize("name, said", [("quant-modelopt-fp8-llama", "computed as stored: fp8"), ("quant-modelopt-nvfp4-llama", "widened when it is read: NVFP4")])
+def test_modelopt_says_it_in_a_file_of_its_own(tmp_path, name, said):
+    folder = tmp_path / "m"
+    shutil.copytree(GOLDEN / "models" / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    algorithm = config.pop("quantization_config")["quant_algo"]
+    (folder / "config.json").write_text(json.dumps(config))
+    status, log, _, _ = start(folder)
+    assert status == 2 and "hf_quant_config.json says how it is quantised" in log
+    (folder / "hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {
+        "quant_algo": algorithm, "kv_cache_quant_algo": None, "exclude_modules": ["lm_head"]}}))
+    facts = json.loads(sluice("show", folder, "--json").stdout)
+    assert facts["on_a_cpu"].startswith(said)
+    assert sorted(facts["ignored_keys"]["hf_quant_config.json"]) == ["quantization.exclude_modules", "quantization.kv_cache_quant_algo"]
+    assert not any(key.startswith("quantization") for key in facts["ignored_keys"]["config.json"])
+    status, log, _, _ = start(folder, "--log-level", "info")
+    assert status == 0, log
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "INT8_SQ"}}))
+    status, log, _, _ = start(folder)
+    assert status == 2 and 'hf_quant_config.json: quantization.quant_algo is "INT8_SQ"' in log, log
+
+
 def start(folder, *flags):
     return run("generate", "--model", folder, "--input-ids", "5,6,7", "--max-new-tokens", "2", "--temperature", "0", "--max-total-tokens", "256",
                "--device", "cpu", *flags)

@@ -1,13 +1,16 @@
 #include "server/core/model_text.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/gguf/gguf_text.h"
 #include "checkpoint/gguf_generation.h"
+#include "config/hf_quant_config.h"
 #include "config/ignored_keys.h"
 
 namespace sluice {
@@ -71,7 +74,20 @@ std::vector<IgnoredKeys> ignored_keys(const Options& options, std::string_view o
         gguf_ignored_keys(directory, functional_only));
   } else {
     const auto config = read_text_beneath(directory, "config.json", kMaxConfigBytes);
-    add("config.json", ignored_config_keys(config.value_or(""), override_args));
+    Result<Json> json = parse_json(config.value_or(""));
+    constexpr std::string_view kPrefix = "quantization_config.";
+    const bool is_added = json.ok() && add_hf_quant_config(directory, override_args, *json);
+    std::vector<std::string> keys =
+        ignored_config_keys(json.ok() ? dump_json(*json) : "", override_args);
+    const auto added = std::stable_partition(keys.begin(), keys.end(), [&](const auto& key) {
+      return !is_added || !key.starts_with(kPrefix);
+    });
+    std::vector<std::string> of_modelopt;
+    for (auto key = added; key != keys.end(); ++key)
+      of_modelopt.push_back("quantization." + key->substr(kPrefix.size()));
+    keys.erase(added, keys.end());
+    add("config.json", std::move(keys));
+    add("hf_quant_config.json", std::move(of_modelopt));
     add("generation_config.json", generation.ignored_keys);
   }
   if (!is_gguf_path(text_directory))
