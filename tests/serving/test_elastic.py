@@ -82,7 +82,9 @@ def lose_one(server, left):
 
 
 def capacity(server):
-    pages = sum(figures(server, "sluice:kv_pages").values())
+    end = time.monotonic() + 2
+    while not (pages := sum(figures(server, "sluice:kv_pages").values())) and time.monotonic() < end:
+        time.sleep(0.02)   # a server that has just started has not counted them yet
     return figure(server, "sglang:max_total_num_tokens"), server.get("/get_server_info").json()["max_total_num_tokens"], pages
 
 
