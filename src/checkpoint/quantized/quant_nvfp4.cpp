@@ -1,6 +1,6 @@
 // NVFP4: e2m1 in pairs, low nibble first, and an e4m3 scale for each 16 columns of a row. One
 // float32 is the scale of these scales.
-#include <cmath>
+#include <algorithm>
 
 #include "base/error.h"
 #include "checkpoint/quantized/quant_parts.h"
@@ -40,21 +40,24 @@ void widen_nvfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
           PartReader(checkpoint, *matrix.values).bytes(tile.row, tile.num_rows, first_pair, pairs),
       scales =
           PartReader(checkpoint, *matrix.scale).bytes(tile.row, tile.num_rows, first_group, groups);
-  const float* const e4m3 = fp8_values(DType::kF8E4M3);
   for (std::int64_t r = 0; r < tile.num_rows; ++r)
-    for (std::int64_t c = 0; c < tile.num_columns; ++c) {
-      const std::int64_t column = tile.column + c;
-      const float scale = e4m3[std::to_integer<unsigned>(
-          scales[static_cast<std::size_t>(r * groups + column / kNvGroup - first_group)])];
+    for (std::int64_t c = 0; c < tile.num_columns;) {
+      const std::int64_t group = (tile.column + c) / kNvGroup,
+                         end = std::min(tile.num_columns, (group + 1) * kNvGroup - tile.column);
+      const float scale = fp8_values(DType::kF8E4M3)[std::to_integer<unsigned>(
+          scales[static_cast<std::size_t>(r * groups + group - first_group)])];
       require(scale >= 0,
               "the matrix {} ({}): {} has the scale {} in row {}; a number that is not negative "
               "was expected, the checkpoint is damaged",
               matrix.info.name, matrix.format->name, matrix.scale->name, scale, tile.row + r);
-      const auto pair = std::to_integer<unsigned>(
-          values[static_cast<std::size_t>(r * pairs + column / 2 - first_pair)]);
-      *out++ = kE2M1[column % 2 == 0 ? pair & 15 : pair >> 4] * (matrix.format->divides_global
-                                                                     ? scale / matrix.global_scale
-                                                                     : scale * matrix.global_scale);
+      const float factor =
+          matrix.format->divides_global ? scale / matrix.global_scale : scale * matrix.global_scale;
+      for (; c < end; ++c) {
+        const std::int64_t column = tile.column + c;
+        const auto pair = std::to_integer<unsigned>(
+            values[static_cast<std::size_t>(r * pairs + column / 2 - first_pair)]);
+        *out++ = kE2M1[column % 2 == 0 ? pair & 15 : pair >> 4] * factor;
+      }
     }
 }
 

@@ -47,6 +47,19 @@ bool ends_with_any(std::string_view name, const Table& endings) {
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
+// Whether checkpoints of this configuration have matrices of the format.
+bool is_of(const QuantFormat& format, const QuantizationConfig& config) {
+  return format.method == config.method && format.format == config.format;
+}
+
+// The format in which a tensor is a scale of scales by its name; null: none.
+const QuantFormat* global_format(const QuantizationConfig& config, std::string_view name) {
+  for (const QuantFormat& format : quant_formats())
+    if (is_of(format, config) && !format.global.empty() && name.ends_with(format.global))
+      return &format;
+  return nullptr;
+}
+
 // The scale of the scales of a matrix. Error{kBadInput}: it is missing, is no positive number, or
 // makes numbers that float32 does not hold.
 float read_global(const Checkpoint& checkpoint, const QuantMatrix& matrix, std::string_view name) {
@@ -72,15 +85,9 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
                                          const QuantizationConfig& config)
     : checkpoint_(checkpoint), file_names_(checkpoint.names()) {
   int num_of_activations = 0;
-  const auto reads = [&](std::string_view name) {
-    return std::ranges::any_of(quant_formats(), [&](const QuantFormat& format) {
-      return format.method == config.method && format.format == config.format &&
-             !format.global.empty() && name.ends_with(format.global);
-    });
-  };
   for (const std::string& name : file_names_) {
     for (const Unread& row : kUnread)
-      require(!name.ends_with(row.ending) || reads(name),
+      require(!name.ends_with(row.ending) || global_format(config, name) != nullptr,
               "the tensor {} belongs to {}, which cannot be read; take an unquantised checkpoint",
               name, row.form);
     const bool of_activations = ends_with_any(name, kOfActivations);
@@ -90,8 +97,7 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
       continue;
     }
     for (const QuantFormat& format : quant_formats())
-      if (format.method == config.method && format.format == config.format &&
-          name.ends_with(format.marker) &&
+      if (is_of(format, config) && name.ends_with(format.marker) &&
           checkpoint_.find(name.substr(0, name.size() - format.marker.size()) +
                            std::string(format.values)) != nullptr) {
         add(name, format, config);
@@ -120,12 +126,10 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
 void QuantizedCheckpoint::require_scales(const QuantizationConfig& config) const {
   for (const std::string& name : file_names_) {
     if (consumed(name) || made_of_.contains(name)) continue;
-    for (const QuantFormat& format : quant_formats())
-      if (format.method == config.method && format.format == config.format &&
-          !format.global.empty() && name.ends_with(format.global))
-        fail(ErrorKind::kBadInput,
-             "the tensor {} is there, but no {}{} beside it; the checkpoint is damaged", name,
-             name.substr(0, name.size() - format.global.size()), format.marker);
+    if (const QuantFormat* format = global_format(config, name))
+      fail(ErrorKind::kBadInput,
+           "the tensor {} is there, but no {}{} beside it; the checkpoint is damaged", name,
+           name.substr(0, name.size() - format->global.size()), format->marker);
     const TensorInfo* info = checkpoint_.find(name);
     const bool is_float = info->dtype == DType::kF8E4M3 || info->dtype == DType::kF8E5M2,
                is_integer = info->dtype == DType::kI8;
@@ -134,8 +138,7 @@ void QuantizedCheckpoint::require_scales(const QuantizationConfig& config) const
     if (!is_scaled || info->shape.size() < 2) continue;
     std::vector<std::string> wanted;
     for (const QuantFormat& format : quant_formats())
-      if (format.method == config.method && format.format == config.format)
-        wanted.push_back(name + std::string(format.scale));
+      if (is_of(format, config)) wanted.push_back(name + std::string(format.scale));
     fail(
         ErrorKind::kBadInput,
         "the tensor {} is {}, and its scale is missing: {} was expected; the checkpoint is damaged",
