@@ -71,7 +71,7 @@ FORMATS = [
     Row("FP8 (e4m3) in linear layers and experts; any checkpoint by `--quantization fp8`", YES, YES, "quantization"),
     Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", YES, YES),
     Row("Experts in FP8 or integers, stored one by one; MXFP4 (on a GPU: Hopper)", YES, YES),
-    Row("Other experts of quantised checkpoints", WIDENED, WIDENED),
+    Row("NVFP4; other experts of quantised checkpoints", WIDENED, WIDENED),
     Row("KV cache in fp8_e4m3 (`--kv-cache-dtype`)", YES, YES, "kv-cache-dtype"),
     Row("KV cache in int8", YES, NO, "kv-cache-dtype"),
     Row("Index keys in FP8 (`--index-cache-dtype`)", YES, YES, "index-cache-dtype"),
