@@ -53,7 +53,9 @@ void time_experts(Bench& bench, const ops::Weight& w13, const ops::Weight& w2, c
 }
 
 std::int64_t group_of(ops::Format format) {
-  return format == ops::Format::kMxFp4 ? 32 : ops::kFragmentColumns;
+  return format == ops::Format::kMxFp4   ? 32
+         : format == ops::Format::kNvFp4 ? 16
+                                         : ops::kFragmentColumns;
 }
 
 // Random bytes, among them scales: times do not depend on the numbers.
@@ -77,8 +79,9 @@ void experts(Bench& bench) {
     const char* name;
     ops::Format format;
   };
-  for (const Kind& kind : {Kind{"fp8", ops::Format::kFp8}, Kind{"int4", ops::Format::kInt4},
-                           Kind{"mxfp4", ops::Format::kMxFp4}}) {
+  for (const Kind& kind :
+       {Kind{"fp8", ops::Format::kFp8}, Kind{"int4", ops::Format::kInt4},
+        Kind{"mxfp4", ops::Format::kMxFp4}, Kind{"nvfp4", ops::Format::kNvFp4}}) {
     const double bytes =
         static_cast<double>(ops::fragment_unit(kind.format, group_of(kind.format)).bytes()) /
         static_cast<double>(ops::kFragmentRows * ops::kFragmentColumns);

@@ -28,7 +28,8 @@ constexpr Kind kKinds[] = {{"int4 g128", Format::kInt4, 128, false},
                            {"int4 zeros g128", Format::kInt4Zero, 128, false},
                            {"int4 zeros g128 reordered", Format::kInt4Zero, 128, true},
                            {"int4 g32", Format::kInt4, 32, false},
-                           {"int8 g128", Format::kInt8, 128, false}};
+                           {"int8 g128", Format::kInt8, 128, false},
+                           {"nvfp4", Format::kNvFp4, 16, false}};
 
 }  // namespace
 
@@ -55,7 +56,7 @@ void int_weights(Bench& bench) {
       };
       const bool is_gate_up = matrix.n == 28672;
       for (const std::int64_t m : {1, 2, 4, 8, 16, 32, 64, 256, 8192}) {
-        if (m == 8192 && kind.group != 128) continue;
+        if (m == 8192 && kind.group != 128 && kind.group != 16) continue;
         Arena::Scope scope(arena);
         const Tensor x = bench.take(DType::kBF16, {m, matrix.k}),
                      out = bench.take(DType::kF32, {m, matrix.n}, false);

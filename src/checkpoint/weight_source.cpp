@@ -205,23 +205,21 @@ std::vector<float> WeightSource::fp8_scales(const QuantMatrix& matrix) const {
   return quantized_->scales(matrix);
 }
 
-bool WeightSource::is_only_widened(std::string_view name) const {
-  const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
-  return matrix != nullptr && matrix->format->codes == nullptr;
-}
-
 const QuantMatrix* WeightSource::find_integers(std::string_view name) const {
   const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
-  const bool are_integers =
-      matrix != nullptr && matrix->format->codes != nullptr &&
-      (matrix->values->dtype == DType::kI8 || matrix->values->dtype == DType::kI32 ||
-       matrix->values->dtype == DType::kU8);
+  const bool are_integers = matrix != nullptr && (matrix->values->dtype == DType::kI8 ||
+                                                  matrix->values->dtype == DType::kI32 ||
+                                                  matrix->values->dtype == DType::kU8);
   return are_integers ? matrix : nullptr;
 }
 
 void WeightSource::read_codes(const QuantMatrix& matrix, const QuantTile& tile,
                               QuantCodes& out) const {
   matrix.format->codes(*checkpoint_, matrix, tile, out);
+}
+
+void WeightSource::check_scales(const QuantMatrix& matrix, const QuantTile& tile) const {
+  matrix.format->check_scales(*checkpoint_, matrix, tile);
 }
 
 void WeightSource::load_e4m3(const WeightRequest& request, const TensorInfo& values,

@@ -82,13 +82,12 @@ class WeightSource {
   const QuantMatrix* find_fp8(std::string_view name) const;
   std::vector<float> fp8_scales(const QuantMatrix& matrix) const;  // QuantizedCheckpoint::scales
 
-  // Whether a quantised matrix has numbers that no kernel multiplies as they are stored.
-  bool is_only_widened(std::string_view name) const;
-
   // The quantised form of a matrix of integers or e2m1; null: it has another one.
   const QuantMatrix* find_integers(std::string_view name) const;
   // Reads a tile of it, or of a matrix of find_fp8(). Takes memory in proportion to the tile.
   void read_codes(const QuantMatrix& matrix, const QuantTile& tile, QuantCodes& out) const;
+  // Of MXFP4 and NVFP4. Error{kBadInput}: a scale of the tile's rows is no scale.
+  void check_scales(const QuantMatrix& matrix, const QuantTile& tile) const;
 
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes).
   // Conversion to float32 from bfloat16, float16, blocks or a quantised matrix is exact; narrowing

@@ -43,6 +43,8 @@ struct QuantizationConfig {
   bool is_fp8() const;           // 8-bit floats with scales
   bool is_integers() const;      // with scales, of 8 bits or less
   bool is_mxfp4() const { return method == "mxfp4"; }
+  bool is_nvfp4() const { return format == "nvfp4" || format == "nvfp4-pack-quantized"; }
+  bool has_codes() const { return is_integers() || is_mxfp4() || is_nvfp4(); }
   bool operator==(const QuantizationConfig&) const = default;
 };
 

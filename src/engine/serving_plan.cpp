@@ -5,6 +5,7 @@
 
 #include "config/quantization_names.h"
 #include "engine/speculation_choice.h"
+#include "kernels/types/fp4.h"
 #include "runtime/expert_location.h"
 
 namespace sluice {
@@ -48,9 +49,9 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   const std::string how = means_stored(options.quantization) ? "auto" : options.quantization;
   Numerics out;
   const QuantizationConfig* stored = config.quantization ? &*config.quantization : nullptr;
-  // Stored integers are multiplied with bfloat16, and most of their checkpoints are of float16.
+  // Stored codes are multiplied with bfloat16, and most of their checkpoints are of float16.
   const bool becomes_bf16 =
-      config.dtype == DType::kF16 && stored != nullptr && stored->is_integers() && how == "auto";
+      config.dtype == DType::kF16 && stored != nullptr && stored->has_codes() && how == "auto";
   out.compute = dtype_named(options.dtype, {DType::kF32, DType::kBF16, DType::kF16})
                     .value_or(becomes_bf16  ? DType::kBF16
                               : stored_half ? config.dtype
@@ -68,20 +69,21 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
     out.quantization_group = on_cpu || (imagined && stored->block_columns == 128) ? 128 : 0;
   }
   out.fp8_fragments = on_cpu && (out.keep_fp8 || out.quantization == ops::Format::kFp8);
-  if (is_dummy && stored->is_integers() && how == "auto") {
-    out.quantization = stored->bits == 8         ? ops::Format::kInt8
+  const bool imagines_nvfp4 = is_dummy && stored->is_nvfp4() && out.compute == DType::kBF16;
+  if (is_dummy && how == "auto" && (stored->is_integers() || imagines_nvfp4)) {
+    out.quantization = imagines_nvfp4            ? ops::Format::kNvFp4
+                       : stored->bits == 8       ? ops::Format::kInt8
                        : stored->method == "awq" ? ops::Format::kInt4Zero
                                                  : ops::Format::kInt4;
-    out.quantization_group = 128;
+    out.quantization_group = imagines_nvfp4 ? ops::kNvGroup : 128;
   }
   const bool rounds = how == "fp8" || (!on_cpu && (how == "int8" || how == "int4"));
   if (out.compute == DType::kBF16 && (rounds || (is_dummy && how == "auto")))
     out.experts_rounded_to = !rounds && stored->is_mxfp4() ? ops::Format::kMxFp4 : out.quantization;
   // On a CPU --quantization and GGUF blocks have tiles of their own.
-  const bool stores_integers =
-      stored != nullptr && (stored->is_integers() || stored->is_mxfp4()) && how == "auto";
-  out.int_fragments = (!on_cpu || stores_integers) && out.compute == DType::kBF16 &&
-                      how != "none" && out.quantization != ops::Format::kFp8;
+  const bool stores_codes = stored != nullptr && stored->has_codes() && how == "auto";
+  out.int_fragments = (!on_cpu || stores_codes) && out.compute == DType::kBF16 && how != "none" &&
+                      out.quantization != ops::Format::kFp8;
   out.keep_blocks = how == "auto" && out.compute != DType::kF32 && (on_cpu || out.int_fragments);
   out.kv_stored =
       options.kv_cache_dtype == "fp8_e4m3"

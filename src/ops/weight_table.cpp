@@ -38,6 +38,8 @@ std::string_view in_fragments(const Weight& w) {
   if (w.format == Format::kFp8 && w.group != kFragmentColumns)
     return "FP8 in fragments has groups of 128 columns";
   if (w.format == Format::kMxFp4 && w.group != kMxGroup) return "MXFP4 has groups of 32 columns";
+  if (w.format == Format::kNvFp4)
+    return w.group == kNvGroup ? "" : "NVFP4 has groups of 16 columns";
   return w.group == 32 || w.group == 64 || w.group == kFragmentColumns
              ? ""
              : "fragments have groups of 32, 64 or 128 columns";
@@ -151,7 +153,8 @@ constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_
                                  cpu_fragments(Format::kInt8, "int8 fragments"),
                                  cpu_fragments(Format::kInt4, "int4 fragments"),
                                  cpu_fragments(Format::kInt4Zero, "int4 fragments with zeros"),
-                                 cpu_fragments(Format::kMxFp4, "MXFP4 fragments")};
+                                 cpu_fragments(Format::kMxFp4, "MXFP4 fragments"),
+                                 cpu_fragments(Format::kNvFp4, "NVFP4 fragments")};
 
 // Templates, so that a build without CUDA makes none of these.
 template <bool kBuilt>
@@ -264,7 +267,8 @@ std::span<const WeightOps> cuda_table() {
         cuda_fragments<kBuilt>(Format::kInt8, "int8"),
         cuda_fragments<kBuilt>(Format::kInt4, "int4"),
         cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros"),
-        cuda_fragments<kBuilt>(Format::kMxFp4, "MXFP4")};
+        cuda_fragments<kBuilt>(Format::kMxFp4, "MXFP4"),
+        cuda_fragments<kBuilt>(Format::kNvFp4, "NVFP4")};
     return kRows;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

@@ -1,5 +1,6 @@
 // checkpoint/quantized/*.h: the tensors of an untrusted quantised checkpoint, and its config.json.
 // Every listed matrix can be read whole, or an error blames the file.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -47,6 +48,19 @@ void read(const std::string& folder, const QuantizationConfig& config) {
       if (count > 1 << 20) continue;
       std::vector<std::byte> values(static_cast<std::size_t>(count) * 4);
       source.load(request, DType::kF32, values);
+      const sluice::QuantMatrix* matrix = source.find_integers(name);
+      if (matrix == nullptr) continue;
+      // All columns, none, and some that begin and end within a group.
+      const std::int64_t columns = matrix->columns(),
+                         some = std::clamp<std::int64_t>(columns - 1, 0, 3);
+      for (const auto& [first, n] : {std::pair<std::int64_t, std::int64_t>{0, columns},
+                                     {0, 0},
+                                     {some, (columns - some) / 2}}) {
+        sluice::QuantCodes codes;
+        source.read_codes(*matrix, {matrix->matrices() - 1, 0, matrix->rows(), first, n}, codes);
+        must_hold(codes.codes.size() == static_cast<std::size_t>(matrix->rows() * n),
+                  "a tile has other codes than were asked for");
+      }
     } catch (const Error& error) {
       must_hold(error.kind() == sluice::ErrorKind::kBadInput, error.what());
     }

@@ -5,6 +5,7 @@
 
 #include "away.h"
 #include "kernels/types/int_fragments.h"
+#include "nv_units.h"
 #include "ops/fused.h"
 #include "ops/moe.h"
 #include "oracle.h"
@@ -29,11 +30,8 @@ struct Kind {
   Format format;
   std::int64_t group;
 };
-constexpr Kind kKinds[] = {{Format::kFp8, 128},
-                           {Format::kInt4Zero, 128},
-                           {Format::kInt4, 32},
-                           {Format::kInt8, 64},
-                           {Format::kMxFp4, 32}};
+constexpr Kind kKinds[] = {{Format::kFp8, 128}, {Format::kInt4Zero, 128}, {Format::kInt4, 32},
+                           {Format::kInt8, 64}, {Format::kMxFp4, 32},     {Format::kNvFp4, 16}};
 // Widths of gpt-oss, whose last unit of columns is half empty.
 constexpr Shape kGptOss[] = {{1, 8, 4, 2880, 2880}, {8, 8, 4, 2880, 2880}, {64, 8, 4, 2880, 2880}};
 
@@ -65,6 +63,7 @@ struct StackTwin {
                             : kind.format == Format::kInt8  ? 74
                             : kind.format == Format::kInt4  ? 4.6
                             : kind.format == Format::kMxFp4 ? 2.93
+                            : kind.format == Format::kNvFp4 ? 726  // with its scales
                                                             : 6.5;
     const int power = static_cast<int>(std::floor(std::log2(size / of_codes)));
     std::uint8_t bytes[4] = {};
@@ -72,6 +71,7 @@ struct StackTwin {
       if (j < unit.code_bytes())
         return static_cast<double>(kind.format == Format::kFp8 ? ops::to_e4m3(uniform(random))
                                                                : random() % 256);
+      if (unit.has_factors) return nv_byte(unit, j, static_cast<float>(size / of_codes), random);
       if (unit.scale_bytes == 1)
         return static_cast<double>(127 + power - static_cast<int>(random() % 2));
       if (j >= unit.zeros_at()) return static_cast<double>(random() % 16);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "kernels/types/int_fragments.h"
+#include "nv_units.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/packing.h"
@@ -40,7 +41,7 @@ constexpr Kind kKinds[] = {
     {Format::kInt4Zero, 64, DType::kF16, true}, {Format::kInt8, 32, DType::kF16, false},
     {Format::kInt4, 32, DType::kF16, false},    {Format::kInt4Zero, 32, DType::kBF16, false},
     {Format::kInt8, 64, DType::kF16, true},     {Format::kInt4Zero, 128, DType::kBF16, true},
-    {Format::kMxFp4, 32, DType::kF16, false}};
+    {Format::kMxFp4, 32, DType::kF16, false},   {Format::kNvFp4, 16, DType::kF16, false}};
 
 // Numbers w have a root mean square below 0.8 2^-exponent, and are below 4 2^-exponent.
 struct IntTwin {
@@ -68,6 +69,7 @@ struct IntTwin {
     data.set([&](std::int64_t, std::int64_t j, std::int64_t) {
       if (j < unit.code_bytes()) return static_cast<double>(random() % 256);
       // e2m1 goes up to 6, with a root mean square of 2.93 over its codes.
+      if (unit.has_factors) return nv_byte(unit, j, std::ldexp(0.001f, -exponent), random);
       if (unit.scale_bytes == 1)
         return static_cast<double>(127 - exponent - 2 - static_cast<int>(random() % 2));
       if (j >= unit.zeros_at()) return static_cast<double>(random() % 16);

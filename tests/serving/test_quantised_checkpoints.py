@@ -32,21 +32,11 @@ FORMS = {
     "quant-gptq-g32-actorder-asym-qwen2": "GPTQ of 4 bits in groups of 32 by an index of columns in 14 matrices",
     "quant-gptq-g32-sym-llama": "GPTQ of 4 bits in groups of 32 by an index of columns in 14 matrices",
     "quant-modelopt-fp8-llama": "fp8 with one scale in 14 matrices",
+    "quant-ct-nvfp4-qwen3-moe": "NVFP4 in groups of 16 in 63 matrices",
+    "quant-modelopt-nvfp4-llama": "NVFP4 in groups of 16 in 14 matrices",
     "quant-mxfp4-gpt-oss": "MXFP4 in groups of 32 in 4 matrices",
 }
-# Forms that no kernel multiplies.
-WIDENED = {"quant-ct-nvfp4-qwen3-moe": "NVFP4 in 63 matrices", "quant-modelopt-nvfp4-llama": "NVFP4 in 14 matrices"}
-
-
-@pytest.mark.parametrize("name", WIDENED)
-def test_show_says_what_no_kernel_multiplies(name):
-    said = json.loads(sluice("show", GOLDEN / "models" / name, "--json").stdout)["on_a_cpu"]
-    assert said.startswith(f"widened when it is read: {WIDENED[name]}, among them") and said.endswith(": no kernel multiplies NVFP4"), said
-    said = json.loads(sluice("show", GOLDEN / "models" / name, "--json", "--quantization", "int8").stdout)["on_a_cpu"]
-    assert said.endswith(": --quantization rounds it to another form"), said
-
-
-@pytest.mark.parametrize("folder", [folder for folder in FIXTURES if folder.name not in WIDENED], ids=lambda path: path.name)
+@pytest.mark.parametrize("folder", FIXTURES, ids=lambda path: path.name)
 def test_show_says_how_it_is_computed(folder):
     facts = json.loads(sluice("show", folder, "--json").stdout)
     form = FORMS[folder.name]
@@ -63,7 +53,7 @@ def test_show_says_why_all_is_widened():
         assert said.endswith(why), said
 
 
-@pytest.mark.parametrize("name, said", [("quant-modelopt-fp8-llama", "computed as stored: fp8"), ("quant-modelopt-nvfp4-llama", "widened when it is read: NVFP4")])
+@pytest.mark.parametrize("name, said", [("quant-modelopt-fp8-llama", "computed as stored: fp8"), ("quant-modelopt-nvfp4-llama", "computed as stored: NVFP4")])
 def test_modelopt_says_it_in_a_file_of_its_own(tmp_path, name, said):
     folder = tmp_path / "m"
     shutil.copytree(GOLDEN / "models" / name, folder)
@@ -103,7 +93,7 @@ def scale(name, value):
     def change(tensors, data):
         info = tensors[name]
         pack = {"F32": "<f", "F16": "<e"}.get(info["dtype"])
-        raw = struct.pack("<f", value)[2:] if info["dtype"] == "BF16" else bytes([value]) if info["dtype"] == "U8" else struct.pack(pack, value)
+        raw = struct.pack("<f", value)[2:] if info["dtype"] == "BF16" else bytes([value]) if info["dtype"] in ("U8", "F8_E4M3") else struct.pack(pack, value)
         begin = info["data_offsets"][0]
         return data[:begin] + raw + data[begin + len(raw):]
 
@@ -128,12 +118,16 @@ def shaped(name, shape):
 
 FP8, AWQ, GPTQ, MX = "quant-fp8-ue8m0-qwen3", "quant-awq-g32-llama", "quant-gptq-g32-sym-llama", "quant-mxfp4-gpt-oss"
 INT8, ORDERED, PACKED = "quant-ct-int8-w8a8-llama", "quant-gptq-g32-actorder-asym-qwen2", "quant-ct-w4a16-llama"
+NV = "quant-modelopt-nvfp4-llama"
 Q = "model.layers.0.self_attn.q_proj"
 DAMAGE = [
     *((f"{form} {value}", form, scale(name, value), [name.rsplit(".", 1)[0], "a positive number was expected"])
       for form, name in ((FP8, Q + ".weight_scale_inv"), (AWQ, Q + ".scales"), (GPTQ, Q + ".scales"))
       for value in (0.0, -1.0, math.inf, math.nan)),
     ("mxfp4 NaN", MX, scale("model.layers.0.mlp.experts.down_proj_scales", 255), ["experts.down_proj", "NaN"]),
+    *((f"nvfp4 scale {value}", NV, scale(Q + ".weight_scale", value), [Q + ".weight_scale", "not negative was expected"]) for value in (0x7F, 0x81)),
+    *((f"nvfp4 factor {value}", NV, scale(Q + ".weight_scale_2", value), [Q + ".weight_scale_2", "a positive number"])
+      for value in (0.0, -1.0, math.inf, math.nan)),
     ("fp8 without", FP8, without(Q + ".weight_scale_inv"), [Q + ".weight is float8_e4m3fn", Q + ".weight_scale_inv", "is missing"]),
     ("int8 without", INT8, without(Q + ".weight_scale"), [Q + ".weight is int8", Q + ".weight_scale was expected"]),
     ("gptq without an index", ORDERED, without(Q + ".g_idx"), [Q + ".qweight", "desc_act", "index of groups is missing"]),

@@ -54,7 +54,9 @@ constexpr QuantFormat nvfp4(std::string_view method, std::string_view format,
           .divides_global = method == "compressed-tensors",
           .columns_outside = false,
           .bind = bind_nvfp4,
-          .widen = widen_nvfp4};
+          .widen = widen_nvfp4,
+          .codes = codes_of_nvfp4,
+          .check_scales = check_scales_of_nvfp4};
 }
 
 constexpr QuantFormat kFormats[] = {
@@ -123,7 +125,8 @@ constexpr QuantFormat kFormats[] = {
      .columns_outside = false,
      .bind = bind_mxfp4,
      .widen = widen_mxfp4,
-     .codes = codes_of_mxfp4},
+     .codes = codes_of_mxfp4,
+     .check_scales = check_scales_of_mxfp4},
 };
 
 }  // namespace

@@ -65,13 +65,14 @@ struct QuantTile {
 };
 
 // A tile of integers as the file stores it: the value at (r, c) is (codes[r, c] - zeros[g, r]) x
-// scales[g, r], where g is groups[c]. Of e4m3 and e2m1 the zeros mean nothing, and codes are
-// numbers.
+// scales[g, r] x factor, where g is groups[c]. Of e4m3 and e2m1 the zeros mean nothing, and codes
+// are numbers.
 struct QuantCodes {
   std::vector<std::uint8_t> codes;   // [rows, columns]
   std::vector<std::uint8_t> zeros;   // [groups, rows]
   std::vector<float> scales;         // [groups, rows]
   std::vector<std::int32_t> groups;  // [columns], counted over the whole matrix
+  float factor = 1;                  // of all scales; NVFP4 alone has another one than 1
 };
 
 struct QuantFormat {
@@ -94,9 +95,12 @@ struct QuantFormat {
                 float* out);
   // Reads the tile of a matrix of integers, e2m1 or e4m3, of which none may be NaN; errors as of
   // `widen`. A scale that is no number is NaN.
-  // Null: the format has other numbers.
   void (*codes)(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-                QuantCodes& out) = nullptr;
+                QuantCodes& out);
+  // Error{kBadInput}: a scale of the tile's rows is no scale; without memory for each. Null:
+  // codes() of no columns tells.
+  void (*check_scales)(const Checkpoint& checkpoint, const QuantMatrix& matrix,
+                       const QuantTile& tile) = nullptr;
 };
 
 std::span<const QuantFormat> quant_formats();

@@ -89,8 +89,14 @@ void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
                  float* out);
 void codes_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                     QuantCodes& out);
+void check_scales_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix,
+                           const QuantTile& tile);
 void bind_nvfp4(const QuantizationConfig& config, QuantMatrix& matrix);
 void widen_nvfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                  float* out);
+void codes_of_nvfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                    QuantCodes& out);
+void check_scales_of_nvfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix,
+                           const QuantTile& tile);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
 // Numbers of 8 bits with a scale per matrix, row, column group or block; and MXFP4.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -253,6 +254,17 @@ void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
       const std::int64_t at = tile.column + c - groups.first * kMxGroup;
       *out++ = kE2M1[groups.code(r, at)] * groups.scale_at(r, at / kMxGroup);
     }
+}
+
+void check_scales_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix,
+                           const QuantTile& tile) {
+  const std::int64_t all = matrix.columns() / kMxGroup;
+  const QuantTile rows{tile.matrix, tile.row, tile.num_rows, 0, 0};
+  const MxGroups groups(checkpoint, matrix, rows, 0, all);
+  const auto nan = std::ranges::find(groups.scale, std::byte{0xFF});
+  if (nan == groups.scale.end()) return;
+  const std::int64_t at = nan - groups.scale.begin();
+  groups.scale_at(at / all, at % all);
 }
 
 void codes_of_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,

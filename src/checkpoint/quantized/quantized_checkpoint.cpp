@@ -70,7 +70,7 @@ float read_global(const Checkpoint& checkpoint, const QuantMatrix& matrix, std::
     reject_part(matrix, global, "one float32 was expected");
   float value = 0;
   checkpoint.read(global, 0, std::as_writable_bytes(std::span(&value, 1)));
-  constexpr float kLargest = 448.0f * 6;  // of e4m3 times e2m1
+  constexpr float kLargest = 448.0f * 0x1p14f;  // of e4m3 times what kernels multiply sums with
   const float largest = matrix.format->divides_global ? kLargest / value : kLargest * value;
   require(std::isfinite(value) && value > 0 && std::isfinite(largest) && largest > 0,
           "the matrix {} ({}): {} is {}; a positive number whose products float32 holds was "

@@ -401,6 +401,7 @@ TEST(QuantFormats, Nvfp4) {
   for (std::uint8_t& byte : values) byte = static_cast<std::uint8_t>(random.bits());
   for (std::uint8_t& byte : scales) byte = static_cast<std::uint8_t>(random.below(0x7F));
   scales[1] = 0;     // a group of zeros
+  scales[4] = 0x80;  // another one
   scales[2] = 1;     // 2^-9, a subnormal number
   scales[3] = 0x7E;  // 448
   const QuantizationConfig modelopt{.method = "modelopt", .format = "nvfp4", .bits = 4},
@@ -412,7 +413,8 @@ TEST(QuantFormats, Nvfp4) {
       for (std::int64_t c = 0; c < kColumns; ++c) {
         const unsigned pair = values[static_cast<std::size_t>((r * kColumns + c) / 2)],
                        code = c % 2 == 0 ? pair & 15 : pair >> 4;
-        const float scale = float8(scales[static_cast<std::size_t>(r * kGroups + c / 16)], 4);
+        const float scale =
+            float8(scales[static_cast<std::size_t>(r * kGroups + c / 16)] & 0x7F, 4);
         wanted.at(r, c) = (code & 8 ? -kE2M1[code & 7] : kE2M1[code & 7]) *
                           (divides ? scale / kGlobal : scale * kGlobal);
       }
@@ -431,7 +433,21 @@ TEST(QuantFormats, Nvfp4) {
     const WeightSource source = open(folder, scales, kGlobal);
     EXPECT_THAT(source.names(), testing::ElementsAre("a.weight"));
     expect_matrix(source, "a.weight", wanted);
-    EXPECT_EQ(source.find_integers("a.weight"), nullptr);
+    const QuantMatrix* matrix = source.find_integers("a.weight");
+    ASSERT_NE(matrix, nullptr);
+    QuantCodes codes;
+    source.read_codes(*matrix, {.row = 2, .num_rows = 5, .column = 17, .num_columns = 40}, codes);
+    EXPECT_EQ(codes.factor, divides ? 1 / kGlobal : kGlobal);
+    for (std::int64_t r = 0; r < 5; ++r)
+      for (std::int64_t c = 0; c < 40; ++c) {
+        const auto group = static_cast<std::size_t>(codes.groups[static_cast<std::size_t>(c)]);
+        ASSERT_EQ(group, static_cast<std::size_t>((17 + c) / 16));
+        const unsigned code = codes.codes[static_cast<std::size_t>(r * 40 + c)];
+        const float number = code & 8 ? -kE2M1[code & 7] : kE2M1[code & 7],
+                    scale = codes.scales[group * 5 + static_cast<std::size_t>(r)],
+                    value = number * (divides ? scale / kGlobal : scale * kGlobal);
+        ASSERT_EQ(value, wanted.at(2 + r, 17 + c)) << r << ", " << c;
+      }
     for (const float global :
          {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(), divides ? 1e-38f : 1e36f}) {
       QuantFolder damaged;

@@ -31,11 +31,10 @@ struct Stored {
   std::int64_t group;
   std::string_view name;
 };
-constexpr Stored kStored[] = {{Format::kFp8, 128, "FP8"},
-                              {Format::kInt8, 32, "int8 groups"},
-                              {Format::kInt4, 32, "int4 groups"},
-                              {Format::kInt4Zero, 128, "int4 with zeros"},
-                              {Format::kMxFp4, 32, "MXFP4 groups"}};
+constexpr Stored kStored[] = {
+    {Format::kFp8, 128, "FP8"},           {Format::kInt8, 32, "int8 groups"},
+    {Format::kInt4, 32, "int4 groups"},   {Format::kInt4Zero, 128, "int4 with zeros"},
+    {Format::kMxFp4, 32, "MXFP4 groups"}, {Format::kNvFp4, 16, "NVFP4 groups"}};
 
 // Random matrices in fragments on the device of `check`, and their numbers.
 class FragmentStack {
@@ -64,11 +63,15 @@ class FragmentStack {
   void put(std::int64_t index) {
     const std::int64_t rows = weight_.rows, columns = weight_.columns, group = weight_.group;
     QuantCodes codes = empty_codes(weight_, rows);
+    const bool is_nvfp4 = weight_.format == Format::kNvFp4;
+    if (is_nvfp4) codes.factor = 0x1.8p-13F;
     for (std::int64_t g = 0; g < (columns + group - 1) / group; ++g)
       for (std::int64_t r = 0; r < rows; ++r) {
         const auto at = static_cast<std::size_t>(g * rows + r);
         // Powers of two, which every type of scales holds.
         codes.scales[at] = std::ldexp(1.0F, -6 - static_cast<int>((r + g) % 3));
+        if (is_nvfp4)
+          codes.scales[at] = ops::e4m3_values()[static_cast<std::size_t>((5 * r + 3 * g) % 127)];
         if (weight_.format == Format::kInt4Zero)
           codes.zeros[at] = static_cast<std::uint8_t>((r + 3 * g) % 16);
       }
@@ -77,7 +80,8 @@ class FragmentStack {
         const std::uint8_t code = random_code();
         const auto of_group = static_cast<std::size_t>(c / group * rows + r);
         codes.codes[static_cast<std::size_t>(r * columns + c)] = code;
-        numbers_.push_back(value_of(code, codes.zeros[of_group]) * codes.scales[of_group]);
+        numbers_.push_back(value_of(code, codes.zeros[of_group]) * codes.scales[of_group] *
+                           codes.factor);
       }
     put_fragment_rows(weight_, index, 0, rows,
                       [&](std::int64_t row) { return CodeRow{&codes, row, rows}; }, {});
@@ -91,7 +95,8 @@ class FragmentStack {
   double value_of(std::uint8_t code, std::uint8_t zero) const {
     static const std::array<float, 256> e4m3 = ops::e4m3_values();
     if (weight_.format == Format::kFp8) return e4m3[code];
-    if (weight_.format == Format::kMxFp4) return ops::kE2M1[code];
+    if (weight_.format == Format::kMxFp4 || weight_.format == Format::kNvFp4)
+      return ops::kE2M1[code];
     return static_cast<double>(code) - zero;
   }
 

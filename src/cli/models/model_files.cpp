@@ -127,11 +127,18 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
                    (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
   const bool ints = numerics.int_fragments && !numerics.quantization && config.quantization &&
                     config.quantization->is_integers();
+  const bool nvfp4 = numerics.quantization == ops::Format::kNvFp4 ||
+                     (numerics.int_fragments && !numerics.quantization && config.quantization &&
+                      config.quantization->is_nvfp4());
   std::optional<double> linear_bits;  // where they differ from those of other products
   if (ints) {
     form.products = "integers as stored";
     // Groups have mostly 128 columns, with 16 bits of scale and 8 of zero point.
     linear_bits = config.quantization->bits + 24.0 / 128;
+  } else if (nvfp4) {
+    form.products = "NVFP4";
+    // A byte of scale for 16 columns, and a float32 for 4 rows of 128 columns.
+    linear_bits = 4 + 8.0 / 16 + 32.0 / (4 * 128);
   } else if (fp8) {
     form.products = "FP8";
     // A float32 for 16 rows of 128 columns; scales of rows take less. In fragments each row has
@@ -147,7 +154,7 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     form.product_bits = blocks->bits;
   }
   const double plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
-  if (numerics.int_fragments && !ints && form.product_bits != plain_bits) {
+  if (numerics.int_fragments && !ints && !nvfp4 && form.product_bits != plain_bits) {
     // A GPU holds blocks of these types alone.
     const bool held = numerics.quantization || blocks->name == "Q8_0" || blocks->name == "Q4_0";
     linear_bits = held ? form.product_bits : plain_bits;
@@ -157,7 +164,9 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   form.linear_bits = linear_bits.value_or(form.product_bits);
   // Experts in FP8 have a float32 for 128 columns of each row.
   const bool keeps_fp8 = fp8 && config.quantization && config.quantization->is_fp8();
-  form.expert_bits = keeps_fp8 ? 8 + 32.0 / 128 : ints ? form.linear_bits : form.product_bits;
+  form.expert_bits = keeps_fp8       ? 8 + 32.0 / 128
+                     : ints || nvfp4 ? form.linear_bits
+                                     : form.product_bits;
   if (numerics.int_fragments && !numerics.quantization && config.quantization &&
       config.quantization->is_mxfp4()) {
     form.expert_bits = 4 + 8.0 / 32;  // groups of 32 with a byte of scale
@@ -170,7 +179,7 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     // A float32 for a group of FP8, 16 bits for one of integers.
     if (rounded == ops::Format::kFp8)
       form.expert_bits = 8 + 32.0 / group;
-    else if (rounded != ops::Format::kMxFp4)
+    else if (rounded == ops::Format::kInt8 || rounded == ops::Format::kInt4)
       form.expert_bits = (rounded == ops::Format::kInt8 ? 8 : 4) + 16.0 / group;
   }
   if (form.linear_bits != form.product_bits)

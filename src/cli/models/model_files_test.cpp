@@ -77,6 +77,24 @@ TEST(ModelFiles, ExpertsOfMxfp4TakeTheirBits) {
   EXPECT_EQ(bytes("none"), rest + kExperts * 2);
 }
 
+TEST(ModelFiles, Nvfp4TakesItsBits) {
+  const std::string model = SLUICE_SOURCE_DIR "/bench/configs/qwen3-30b-a3b";
+  ModelConfig config = load_model_config(model);
+  config.quantization = {.method = "modelopt", .format = "nvfp4", .bits = 4};
+  for (const std::string_view load : {"auto", "dummy"}) {
+    Options options;
+    options.load_format = load;
+    const WeightForm form = form_of(options, config, model);
+    EXPECT_EQ(form.linear_bits, 4.5625);
+    EXPECT_EQ(form.expert_bits, 4.5625);
+    EXPECT_EQ(form.product_bits, 16);
+    EXPECT_EQ(form.products, "NVFP4 in linear layers and experts, bfloat16 in others");
+  }
+  Options none;
+  none.quantization = "none";
+  EXPECT_EQ(form_of(none, config, model).linear_bits, 16);
+}
+
 TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
   // 4,096 elements in blocks of 18 bytes for 32 (Q4_0), as many in blocks of 34 (Q8_0), and a norm.
   GgufWriter writer;

@@ -1,6 +1,7 @@
 // MXFP4 (Format::kMxFp4): e2m1 numbers, 32 of which share a scale 2^(s - 127), where s is a byte
 // (ue8m0). e2m1: sign, 2 exponent bits with bias 1, 1 mantissa bit. Source: OCP Microscaling
-// Formats (MX) specification 1.0, 5.3.3, 5.4 and 6.3.
+// Formats (MX) specification 1.0, 5.3.3, 5.4 and 6.3. NVFP4 (Format::kNvFp4): 16 of them share a
+// scale of e4m3, and all of a matrix a float32. Source: NVIDIA ModelOpt, `NVFP4QTensor`.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 
 namespace sluice::ops {
 
-inline constexpr std::int64_t kMxGroup = 32;  // columns
-inline constexpr int kMxNan = 255;            // the scale that is no number
+inline constexpr std::int64_t kMxGroup = 32, kNvGroup = 16;  // columns
+inline constexpr int kMxNan = 255;                           // the scale that is no number
 
 // The value of each code.
 inline constexpr std::array<float, 16> kE2M1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,

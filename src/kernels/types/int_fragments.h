@@ -12,19 +12,22 @@
 //   kInt4       z = 8
 //   kInt4Zero   z in [0, 15], of each group
 //   kMxFp4      e2m1 instead of q - z (kernels/types/fp4.h); groups of 32
+//   kNvFp4      e2m1 instead of q - z; groups of 16. The scale of a row's group is e4m3 times a
+//               factor. e2m1 times e4m3 has six significant bits, so bfloat16 and float16 hold it.
 //
 // The matrix is cut into units of 16 rows by 128 columns, those of a tile of rows one after the
 // other. A unit is one run of bytes:
 //
 //   codes    of each lane of a warp its fragments of m16n8k16, 16 bytes of all lanes together
 //   scales   float16 or bfloat16 (Weight::scale; on a CPU float32, too), kFp8: float32, kMxFp4:
-//            ue8m0; [groups of the unit][16 rows]
+//            ue8m0; [groups of the unit][16 rows]. kNvFp4: e4m3; [2][16 rows][4 groups]
 //   zeros    a byte each, [groups of the unit][16 rows]; kInt4Zero only
+//   factors  float32, one for each kFactorRows rows; kNvFp4 only
 //
 // w13 of experts has eight gate rows, then the eight up rows of the same columns, in each tile: so
 // one lane has both of a column. Rows g and g + 8 are neighbours among the scales and zeros, as a
-// lane needs both. Groups have 32, 64 or 128 columns; the scale of a larger group is repeated. Rows
-// and columns past the end are zeros with scale 0 (kMxFp4: 2^-127).
+// lane needs both. Groups of integers have 32, 64 or 128 columns; the scale of a larger group is
+// repeated. Rows and columns past the end are zeros with scale 0 (kMxFp4: 2^-127).
 #pragma once
 
 #include <cstdint>
@@ -33,18 +36,24 @@
 
 namespace sluice::ops {
 
+inline constexpr int kFactorRows = 4;
+
 struct FragmentUnit {
   int bits = 4;
   bool has_zeros = false;
   int groups = 1;  // of a unit
   int scale_bytes = 2;
+  bool has_factors = false;
 
   constexpr std::int64_t code_bytes() const { return kFragmentRows * kFragmentColumns * bits / 8; }
   constexpr std::int64_t zeros_at() const {
     return code_bytes() + groups * kFragmentRows * scale_bytes;
   }
-  constexpr std::int64_t bytes() const {
+  constexpr std::int64_t factors_at() const {
     return zeros_at() + (has_zeros ? groups * kFragmentRows : 0);
+  }
+  constexpr std::int64_t bytes() const {
+    return factors_at() + (has_factors ? kFragmentRows / kFactorRows * 4 : 0);
   }
   // What is subtracted where no zero point is stored.
   constexpr int middle() const { return 1 << (bits - 1); }
@@ -52,10 +61,15 @@ struct FragmentUnit {
   // Place of a row of the unit among 16.
   static constexpr int place(int row) { return row % 8 * 2 + row / 8; }
   constexpr std::int64_t scale_at(int group, int row) const {
+    if (has_factors) return code_bytes() + (group / 4 * kFragmentRows + place(row)) * 4 + group % 4;
     return code_bytes() + (group * kFragmentRows + place(row)) * scale_bytes;
   }
   constexpr std::int64_t zero_at(int group, int row) const {
     return zeros_at() + group * kFragmentRows + place(row);
+  }
+  // Those of rows g and g + 8 are neighbours, too.
+  constexpr std::int64_t factor_at(int row) const {
+    return factors_at() + (row % 8 / kFactorRows * 2 + row / 8) * 4;
   }
 
   // Where the code of a row and column is: its byte, and for 4 bits the shift inside.
@@ -101,9 +115,10 @@ constexpr FragmentUnit fragment_unit(Format format, std::int64_t group) {
   return {.bits = format == Format::kInt8 || format == Format::kFp8 ? 8 : 4,
           .has_zeros = format == Format::kInt4Zero,
           .groups = group >= kFragmentColumns ? 1 : static_cast<int>(kFragmentColumns / group),
-          .scale_bytes = format == Format::kFp8     ? 4
-                         : format == Format::kMxFp4 ? 1
-                                                    : 2};
+          .scale_bytes = format == Format::kFp8                                 ? 4
+                         : format == Format::kMxFp4 || format == Format::kNvFp4 ? 1
+                                                                                : 2,
+          .has_factors = format == Format::kNvFp4};
 }
 constexpr FragmentUnit fragment_unit(const Weight& w) {
   FragmentUnit unit = fragment_unit(w.format, w.group);

@@ -6,7 +6,7 @@
 
 namespace sluice::ops {
 
-inline constexpr int kFirstSuperFormat = static_cast<int>(Format::kMxFp4) + 1;
+inline constexpr int kFirstSuperFormat = static_cast<int>(Format::kNvFp4) + 1;
 // Super-blocks of 256 columns (K-quants and their relative with a table of values).
 inline constexpr auto kQ2K = static_cast<Format>(kFirstSuperFormat);
 inline constexpr auto kQ3K = static_cast<Format>(kFirstSuperFormat + 1);

@@ -19,7 +19,8 @@ enum class Format : std::uint8_t {
   kInt4,      // half a byte, symmetric; Q4_0
   kInt4Min,   // half a byte, with a minimum for each group; Q4_1
   kInt4Zero,  // half a byte, with a zero point for each group; AWQ, GPTQ
-  kMxFp4,     // e2m1 with a scale 2^n for 32 columns, in fragments alone: MXFP4
+  kMxFp4,     // e2m1 with a scale 2^n for 32 columns: MXFP4
+  kNvFp4,     // e2m1 with a scale of e4m3 for 16 columns, in fragments alone: NVFP4
 };
 
 constexpr bool is_quantised(Format format) {

@@ -48,6 +48,7 @@ FragmentForm rounded_form(const Numerics& numerics) {
   return {.format = format,
           .group = format == ops::Format::kFp8     ? ops::kFragmentColumns
                    : format == ops::Format::kMxFp4 ? ops::kMxGroup
+                   : format == ops::Format::kNvFp4 ? ops::kNvGroup
                                                    : numerics.quantization_group};
 }
 

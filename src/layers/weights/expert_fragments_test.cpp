@@ -18,7 +18,7 @@ namespace {
 
 using ops::Format;
 
-constexpr std::int64_t kExperts = 3, kHidden = 256, kWidth = 136;
+constexpr std::int64_t kExperts = 3, kHidden = 256, kWidth = 144;
 const ExpertNames kNames{"gate_proj.weight", "up_proj.weight", "down_proj.weight"};
 const ExpertShape kShape{kExperts, kHidden, kWidth, {{0, 1, 2}, {0, kWidth}}};
 
@@ -51,6 +51,17 @@ class ExpertFragmentsTest : public ::testing::Test {
     writer_.add(name + ".qweight", "I32", {columns, rows / 8}, words(columns * rows / 8));
     writer_.add(name + ".qzeros", "I32", {groups, rows / 8}, words(groups * rows / 8, zeros));
     writer_.add(name + ".scales", "F16", {groups, rows}, scales);
+  }
+  // Matrices have factors of their own.
+  void add_nvfp4(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * columns / 2)),
+        scales(static_cast<std::size_t>(rows * columns / 16));
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random_());
+    for (std::uint8_t& scale : scales) scale = static_cast<std::uint8_t>(random_() % 0x7F);
+    writer_.add(name + ".weight", "U8", {rows, columns / 2}, codes);
+    writer_.add(name + ".weight_scale", "F8_E4M3", {rows, columns / 16}, scales);
+    writer_.add(name + ".weight_scale_2", "F32", {},
+                std::vector{0.001f * static_cast<float>(1 + random_() % 1000)});
   }
   template <class Add>
   void add_experts(Add&& add) {
@@ -91,6 +102,12 @@ class ExpertFragmentsTest : public ::testing::Test {
     }
     if (w.format == Format::kMxFp4)
       return ops::kE2M1[unit[byte] >> shift & 15] * ops::mx_scale(unit[form.scale_at(group, row)]);
+    if (w.format == Format::kNvFp4) {
+      float factor;
+      std::memcpy(&factor, unit + form.factor_at(row), 4);
+      return ops::kE2M1[unit[byte] >> shift & 15] *
+             (ops::e4m3_values()[unit[form.scale_at(group, row)]] * factor);
+    }
     std::uint16_t bits;
     std::memcpy(&bits, unit + form.scale_at(group, row), 2);
     const int zero = form.has_zeros ? unit[form.zero_at(group, row)] : form.middle();
@@ -166,6 +183,22 @@ TEST_F(ExpertFragmentsTest, IntegersKeepTheirNumbers) {
   expect_stored();
 }
 
+const QuantizationConfig kNvFp4{.method = "modelopt", .format = "nvfp4", .bits = 4};
+
+TEST_F(ExpertFragmentsTest, Nvfp4KeepsItsNumbers) {
+  add_experts([&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    add_nvfp4(name, rows, columns);
+  });
+  ASSERT_TRUE(load(kNvFp4, kKept));
+  EXPECT_EQ(w13_.format, Format::kNvFp4);
+  EXPECT_EQ(w13_.group, 16);
+  expect_stored();
+  ASSERT_TRUE(load(kNvFp4, kKept, {kExperts, kHidden, kWidth, {{1, 2}, {0, kWidth}}}));
+  expect_stored(1);
+  EXPECT_FALSE(load(kNvFp4, {.compute = DType::kBF16}));
+  EXPECT_FALSE(load(kNvFp4, {.compute = DType::kF32, .int_fragments = true}));
+}
+
 // Zero points of another rank's expert give this rank's experts another form, where this rank may
 // come to compute that one.
 TEST_F(ExpertFragmentsTest, ExpertsThatMoveHaveTheFormOfAll) {
@@ -199,7 +232,8 @@ TEST_F(ExpertFragmentsTest, GroupsThatDoNotFitAreWidened) {
 
 TEST_F(ExpertFragmentsTest, RandomWeightsAreRoundedToTheForm) {
   source_.emplace(WeightSource::dummy(1, 0.02));
-  for (const Format format : {Format::kFp8, Format::kInt4, Format::kInt8, Format::kMxFp4}) {
+  for (const Format format :
+       {Format::kFp8, Format::kInt4, Format::kInt8, Format::kMxFp4, Format::kNvFp4}) {
     Numerics numerics = kKept;
     numerics.experts_rounded_to = format;
     numerics.quantization_group = 128;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -54,11 +55,12 @@ std::optional<std::vector<std::int32_t>> order_of(const std::vector<std::int32_t
   return order;
 }
 
-enum class Codes { kNibbles, kBytes, kE4m3, kE2m1 };
+enum class Codes { kNibbles, kBytes, kE4m3, kMxE2m1, kNvE2m1 };
 
 Codes codes_of(const QuantMatrix& matrix) {
   if (matrix.values->dtype == DType::kF8E4M3) return Codes::kE4m3;
-  if (matrix.values->dtype == DType::kU8) return Codes::kE2m1;
+  if (matrix.values->dtype == DType::kU8)
+    return matrix.block_columns == ops::kNvGroup ? Codes::kNvE2m1 : Codes::kMxE2m1;
   return matrix.bits > 4 ? Codes::kBytes : Codes::kNibbles;
 }
 
@@ -69,16 +71,19 @@ class FormOfBoxes {
 
   void add(const StoredBox& box) {
     const QuantMatrix& matrix = *box.matrix;
-    // Scales and zeros of this rank's rows, without columns.
-    QuantCodes head;
-    source_.read_codes(matrix, {box.index, box.rows.begin, box.rows.count, 0, 0}, head);
     const Codes codes = codes_of(matrix);
     if (is_first_) codes_ = codes;
     if (codes != codes_) return refuse("parts have different numbers");
+    if (codes == Codes::kMxE2m1) return add_e2m1(box, ops::kMxGroup);
+    if (codes == Codes::kNvE2m1) return add_e2m1(box, ops::kNvGroup);
+    // Scales and zeros of this rank's rows, without columns.
+    QuantCodes head;
+    source_.read_codes(matrix, {box.index, box.rows.begin, box.rows.count, 0, 0}, head);
     read_scales(box, head);
     const bool is_e4m3 = codes == Codes::kE4m3, is_byte = codes == Codes::kBytes;
+    const bool are_integers = is_byte || codes == Codes::kNibbles;
     const bool is_symmetric =
-        is_e4m3 || codes == Codes::kE2m1 || std::ranges::all_of(head.zeros, [&](std::uint8_t zero) {
+        !are_integers || std::ranges::all_of(head.zeros, [&](std::uint8_t zero) {
           return zero == (is_byte ? 128 : 8);
         });
     if (is_byte && !is_symmetric) return refuse("8 bits have zero points");
@@ -93,7 +98,7 @@ class FormOfBoxes {
       if (group == 0 || (is_e4m3 && group != kColumns))
         return refuse(
             fmt::format("groups have {} columns, not a multiple of {}", width, is_e4m3 ? 128 : 32));
-      if (box.columns.begin % width != 0) return refuse("ranks share a group of columns");
+      if (cuts(box, width)) return refuse("ranks share a group of columns");
       form_.group = std::min(form_.group, group);
       if (matrix.index != nullptr && !read_order(box, groups, order)) return;
     }
@@ -108,12 +113,14 @@ class FormOfBoxes {
   FragmentForm form(Device device) {
     form_.scale = in_f16_ ? DType::kF16 : in_bf16_ ? DType::kBF16 : DType::kF32;
     const bool are_integers = codes_ == Codes::kBytes || codes_ == Codes::kNibbles;
-    form_.format = codes_ == Codes::kE4m3    ? Format::kFp8
-                   : codes_ == Codes::kE2m1  ? Format::kMxFp4
-                   : codes_ == Codes::kBytes ? Format::kInt8
-                   : has_zeros_              ? Format::kInt4Zero
-                                             : Format::kInt4;
+    form_.format = codes_ == Codes::kE4m3     ? Format::kFp8
+                   : codes_ == Codes::kMxE2m1 ? Format::kMxFp4
+                   : codes_ == Codes::kNvE2m1 ? Format::kNvFp4
+                   : codes_ == Codes::kBytes  ? Format::kInt8
+                   : has_zeros_               ? Format::kInt4Zero
+                                              : Format::kInt4;
     if (form_.format == Format::kMxFp4) form_.group = ops::kMxGroup;
+    if (form_.format == Format::kNvFp4) form_.group = ops::kNvGroup;
     if (are_integers && form_.scale == DType::kF32 && device.kind != DeviceKind::kCpu)
       refuse("scales have more than 16 bits");
     if (!are_integers) form_.scale = DType::kF16;  // of integers alone
@@ -124,6 +131,19 @@ class FormOfBoxes {
   void refuse(std::string reason) {
     if (form_.reason.empty()) form_.reason = std::move(reason);
     is_first_ = false;
+  }
+
+  // Whether the box begins or ends within a group.
+  static bool cuts(const StoredBox& box, std::int64_t width) {
+    const std::int64_t end = box.columns.begin + box.columns.count;
+    return box.columns.begin % width != 0 || (end % width != 0 && end != box.matrix->columns());
+  }
+
+  // The form does not depend on the scales.
+  void add_e2m1(const StoredBox& box, std::int64_t group) {
+    is_first_ = false;
+    source_.check_scales(*box.matrix, {box.index, box.rows.begin, box.rows.count, 0, 0});
+    if (cuts(box, group)) refuse("ranks share a group of columns");
   }
 
   void read_scales(const StoredBox& box, const QuantCodes& head) {
@@ -185,9 +205,47 @@ QuantCodes empty_codes(const ops::Weight& w, std::int64_t rows) {
   return codes;
 }
 
+namespace {
+
+constexpr float kMaxE2M1 = 6;
+
+float e4m3_value(std::uint8_t code) {
+  static const std::array<float, 256> all = ops::e4m3_values();
+  return all[code];
+}
+
+float largest_of(std::span<const float> numbers) {
+  float largest = 0;
+  for (const float number : numbers) largest = std::max(largest, std::abs(number));
+  return largest;
+}
+
+// Of the rows of a tile, in one of its units.
+void put_factors(const ops::FragmentUnit& form, std::span<const CodeRow> rows, std::uint8_t* unit) {
+  for (int first = 0; first < kRows; first += ops::kFactorRows) {
+    const QuantCodes* codes = nullptr;
+    for (int r = first; r < first + ops::kFactorRows; ++r) {
+      const QuantCodes* const own = rows[static_cast<std::size_t>(r)].codes;
+      check(codes == nullptr || own == nullptr || own->factor == codes->factor,
+            "rows {} to {} of a tile have several factors", first, r);
+      if (own != nullptr) codes = own;
+    }
+    const float factor = codes == nullptr ? 0 : codes->factor;
+    std::memcpy(unit + form.factor_at(first), &factor, sizeof factor);
+  }
+}
+
+}  // namespace
+
 QuantCodes rounded_codes(const ops::Weight& w, const Tensor& numbers) {
   const std::int64_t rows = numbers.dim(0);
   QuantCodes codes = empty_codes(w, rows);
+  // The largest scale is 448, as ModelOpt has it.
+  if (w.format == Format::kNvFp4)
+    if (const float largest =
+            largest_of({numbers.ptr<float>(), codes.codes.size()}) / (kMaxE2M1 * ops::kMaxE4M3);
+        largest >= std::numeric_limits<float>::min())
+      codes.factor = largest;
   const cpu::QuantKind kind =
       w.format == Format::kInt8 ? cpu::QuantKind::kInt8 : cpu::QuantKind::kInt4;
   for (std::int64_t r = 0; r < rows; ++r)
@@ -196,19 +254,22 @@ QuantCodes rounded_codes(const ops::Weight& w, const Tensor& numbers) {
       std::uint8_t* to = codes.codes.data() + r * w.columns + c;
       const std::int64_t count = std::min(w.group, w.columns - c);
       float& scale = codes.scales[static_cast<std::size_t>(c / w.group * rows + r)];
+      if (w.format == Format::kInt8 || w.format == Format::kInt4 || w.format == Format::kInt4Zero) {
+        scale = static_cast<float>(cpu::quantize_group(kind, from, count, to));
+        continue;
+      }
+      const float largest = largest_of({from, static_cast<std::size_t>(count)});
       if (w.format == Format::kMxFp4) {
-        float largest = 0;
-        for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(from[i]));
         scale = ops::mx_scale_for(largest);
         for (std::int64_t i = 0; i < count; ++i) to[i] = ops::to_e2m1(from[i] / scale);
         continue;
       }
-      if (w.format != Format::kFp8) {
-        scale = static_cast<float>(cpu::quantize_group(kind, from, count, to));
+      if (w.format == Format::kNvFp4) {
+        scale = e4m3_value(ops::to_e4m3(largest / (kMaxE2M1 * codes.factor)));
+        for (std::int64_t i = 0; i < count && scale > 0; ++i)
+          to[i] = ops::to_e2m1(from[i] / (scale * codes.factor));
         continue;
       }
-      float largest = 0;
-      for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(from[i]));
       const auto [own, factor] = ops::fp8_scale(largest);
       scale = own;
       for (std::int64_t i = 0; i < count; ++i) to[i] = ops::to_e4m3(from[i] * factor);
@@ -220,7 +281,8 @@ void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t fi
                        std::int64_t rows, const std::function<CodeRow(std::int64_t)>& row_of,
                        std::span<const std::int32_t> order) {
   const ops::FragmentUnit form = fragment_unit(w);
-  const bool are_numbers = w.format == Format::kFp8 || w.format == Format::kMxFp4;
+  const bool are_numbers =
+      w.format == Format::kFp8 || w.format == Format::kMxFp4 || w.format == Format::kNvFp4;
   const auto nothing = static_cast<std::uint8_t>(are_numbers ? 0 : form.middle());
   const std::int64_t units = ops::fragment_units(w.columns), tile_bytes = units * form.bytes(),
                      width = kColumns / form.groups;
@@ -254,6 +316,10 @@ void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t fi
           }
           if (w.format == Format::kFp8 || form.scale_bytes == 4) {
             std::memcpy(to + form.scale_at(g, r), &scale, 4);
+          } else if (w.format == Format::kNvFp4) {
+            const std::uint8_t code = ops::to_e4m3(scale);
+            check(e4m3_value(code) == scale, "a scale of {} is no number of e4m3", scale);
+            to[form.scale_at(g, r)] = code;
           } else if (w.format == Format::kMxFp4) {
             const int code = scale == 0 ? 0 : ops::mx_scale_code(scale);
             check(code >= 0, "a scale of {} is no power of two", scale);
@@ -271,6 +337,7 @@ void put_fragment_rows(const ops::Weight& w, std::int64_t index, std::int64_t fi
         const std::uint8_t* codes = from.codes->codes.data() + from.row * w.columns;
         for (std::int64_t c = 0; c < count; ++c) line[c] = codes[column_of(begin + c)];
       }
+      if (form.has_factors) put_factors(form, of_tile, to);
       put_fragment_codes(form, square.data(), kColumns, to);
     }
   }

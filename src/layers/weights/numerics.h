@@ -15,7 +15,8 @@ struct Numerics {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16
   // Matrices are quantised while they are loaded. kInt8 or kInt4, on a CPU: those of linear layers
   // and experts, with one scale for `quantization_group` columns, 32 or 128. kFp8: those of linear
-  // layers but the head, with groups as ops::Weight has them, 0 or 128 (on a CPU 128).
+  // layers but the head, with groups as ops::Weight has them, 0 or 128 (on a CPU 128). kNvFp4:
+  // random weights alone.
   std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
   // Matrices of linear layers that a file stores as e4m3 keep their form
@@ -25,12 +26,12 @@ struct Numerics {
   // and multiplies rows of bfloat16, which are not rounded to e4m3: on a CPU.
   bool fp8_fragments = false;
   // Integers of linear layers lie in fragments (layers/weights/fragment_weights.h): those that a
-  // file stores, and those of `quantization`, which then says nothing of other layers. MXFP4 of
-  // linear layers and experts, too.
+  // file stores, and those of `quantization`, which then says nothing of other layers. MXFP4 and
+  // NVFP4 of linear layers and experts, too.
   bool int_fragments = false;
   // Experts are rounded to this format and get fragments, in groups of `quantization_group`
-  // (kFp8: 128, kMxFp4: 32): with `quantization`, but for the tiles of integers of a CPU; and
-  // random weights of a checkpoint that stores them so.
+  // (kFp8: 128, kMxFp4: 32, kNvFp4: 16): with `quantization`, but for the tiles of integers of a
+  // CPU; and random weights of a checkpoint that stores them so.
   std::optional<ops::Format> experts_rounded_to = {};
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a GPU only those of integers in linear layers.

@@ -174,9 +174,7 @@ std::vector<MatrixForm> WeightLoader::forms() const {
     // Codes are read as they are.
     if (task.as_blocks || task.read || task.dtype == DType::kF8E4M3) continue;
     std::string& because = forms[place->second].widened_because;
-    because = !numerics_.quantization && source_.is_only_widened(task.name)
-                  ? fmt::format("no kernel multiplies {}", info->stored_as)
-                  : common;
+    because = common;
     for (const auto& [names, reason] : widened_)
       if (std::ranges::any_of(names, [&](const auto& name) { return task.name.starts_with(name); }))
         because = reason;

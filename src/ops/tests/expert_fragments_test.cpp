@@ -11,7 +11,7 @@
 namespace sluice::ops {
 namespace {
 
-// A stack of random numbers of e4m3 or MXFP4, and their values.
+// A stack of random numbers of e4m3, MXFP4 or NVFP4, and their values.
 struct Stack {
   Weight w;
   std::vector<std::byte> bytes;
@@ -19,7 +19,9 @@ struct Stack {
 
   Stack(Format format, std::int64_t count, std::int64_t rows, std::int64_t columns, unsigned seed) {
     w.format = format, w.layout = Layout::kFragments;
-    w.group = format == Format::kFp8 ? kFragmentColumns : kMxGroup;
+    w.group = format == Format::kFp8     ? kFragmentColumns
+              : format == Format::kMxFp4 ? kMxGroup
+                                         : kNvGroup;
     w.input = DType::kBF16, w.count = count, w.rows = rows, w.columns = columns;
     bytes.resize(static_cast<std::size_t>(count * fragment_bytes(w)));
     w.data = Tensor::dense(bytes.data(), DType::kU8, {count, fragment_bytes(w)});
@@ -43,6 +45,21 @@ struct Stack {
             to[byte] = static_cast<std::uint8_t>(to[byte] | code << shift);
             to[unit.scale_at(column / 32, row)] = static_cast<std::uint8_t>(scale);
             value = kE2M1[code] * mx_scale(scale);
+            continue;
+          }
+          if (format == Format::kNvFp4) {
+            const auto code = static_cast<std::uint8_t>(random() % 16);
+            // Also the smallest scale, none, and the largest one.
+            const auto scale =
+                static_cast<std::uint8_t>(n == 3 && k < 48 ? (k < 16   ? 1
+                                                              : k < 32 ? 0
+                                                                       : 0x7E)
+                                                           : 64 + (n + k / 16 * 3) % 5);
+            const float factor = 0.003f * static_cast<float>(1 + n / kFactorRows % 3);
+            to[byte] = static_cast<std::uint8_t>(to[byte] | code << shift);
+            to[unit.scale_at(column / 16, row)] = scale;
+            std::memcpy(to + unit.factor_at(row), &factor, 4);
+            value = kE2M1[code] * (widened[scale] * factor);
             continue;
           }
           const auto code = static_cast<std::uint8_t>(random() % 0x7F | (random() % 2) << 7);
@@ -132,7 +149,7 @@ TEST(ExpertFragments, LinearLayersAreTheDefinition) {
   for (const CpuIsa isa : kCpuIsas) {
     if (isa > detect_cpu_isa()) continue;
     Machine machine(isa);
-    for (const Format format : {Format::kFp8, Format::kMxFp4}) {
+    for (const Format format : {Format::kFp8, Format::kMxFp4, Format::kNvFp4}) {
       const Stack stack(format, 1, kRows, kColumns, 17);
       Owned x(DType::kBF16, {kTokens, kColumns}), out(DType::kF32, {kTokens, kRows}, 8);
       fill(x, 8);
@@ -153,7 +170,7 @@ TEST(ExpertFragments, LinearLayersAreTheDefinition) {
 }
 
 TEST(ExpertFragments, AreTheDefinition) {
-  for (const Format format : {Format::kFp8, Format::kMxFp4})
+  for (const Format format : {Format::kFp8, Format::kMxFp4, Format::kNvFp4})
     for (const CpuIsa isa : isas()) {
       SCOPED_TRACE(std::to_string(static_cast<int>(format)) + " on " +
                    std::to_string(static_cast<int>(isa)));

@@ -37,6 +37,10 @@ struct Coded {
         const auto [byte, shift] = unit.code_at(row, column);
         to[byte] = static_cast<std::uint8_t>(to[byte] | code(n, k) << shift);
         put_scale(to + unit.scale_at(group_of_unit, row), n, k);
+        if (unit.has_factors) {
+          const float factor = factor_of(n);
+          std::memcpy(to + unit.factor_at(row), &factor, sizeof factor);
+        }
         if (unit.has_zeros)
           to[unit.zero_at(group_of_unit, row)] = static_cast<std::uint8_t>(zero(n, k));
       }
@@ -50,13 +54,22 @@ struct Coded {
   int zero(std::int64_t n, std::int64_t k) const {
     return unit.has_zeros ? static_cast<int>((n + k / w.group * 5) % 16) : unit.middle();
   }
+  // NVFP4: every scale but NaN, and powers of two as factors.
+  int e4m3(std::int64_t n, std::int64_t k) const {
+    return static_cast<int>((n * 5 + k / w.group * 3) % 127);
+  }
+  static float factor_of(std::int64_t n) {
+    return std::ldexp(1.0f, -static_cast<int>(n / kFactorRows));
+  }
   // float16 has these as subnormal numbers, too.
   int exponent(std::int64_t n, std::int64_t k) const {
     return -24 + static_cast<int>((n + k / w.group * 3) % 20);
   }
   void put_scale(std::uint8_t* to, std::int64_t n, std::int64_t k) const {
     const float scale = std::ldexp(1.0f, exponent(n, k));
-    if (unit.scale_bytes == 4) {
+    if (unit.has_factors) {
+      *to = static_cast<std::uint8_t>(e4m3(n, k));
+    } else if (unit.scale_bytes == 4) {
       std::memcpy(to, &scale, 4);
     } else if (unit.scale_bytes == 1) {
       *to = static_cast<std::uint8_t>(mx_scale_code(scale));
@@ -68,6 +81,9 @@ struct Coded {
   }
   double number(std::int64_t n, std::int64_t k) const {
     const auto at = static_cast<std::size_t>(code(n, k));
+    if (w.format == Format::kNvFp4)
+      return static_cast<double>(kE2M1[at]) * e4m3_values()[static_cast<std::size_t>(e4m3(n, k))] *
+             factor_of(n);
     const double value = w.format == Format::kFp8     ? e4m3_values()[at]
                          : w.format == Format::kMxFp4 ? kE2M1[at]
                                                       : code(n, k) - zero(n, k);
@@ -86,7 +102,7 @@ constexpr Form kForms[] = {
     {Format::kInt4Zero, 64, DType::kBF16}, {Format::kInt4Zero, 128, DType::kF16},
     {Format::kInt8, 32, DType::kF16},      {Format::kInt8, 64, DType::kF32},
     {Format::kInt8, 128, DType::kF32},     {Format::kMxFp4, 32, DType::kF16},
-    {Format::kFp8, 128, DType::kF32}};
+    {Format::kFp8, 128, DType::kF32},      {Format::kNvFp4, 16, DType::kF16}};
 
 TEST(FragmentCodes, EachIsItsNumber) {
   for (const CpuIsa isa : isas()) {

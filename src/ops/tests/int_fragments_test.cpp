@@ -16,9 +16,11 @@ namespace {
 constexpr Format kFormats[] = {Format::kInt4, Format::kInt4Zero, Format::kInt8};
 
 TEST(IntFragments, PlacesOfAUnitAreDistinctAndFillIt) {
-  for (const Format format : {Format::kInt4, Format::kInt4Zero, Format::kInt8, Format::kMxFp4})
-    for (const std::int64_t group : {32, 64, 128}) {
-      if (format == Format::kMxFp4 && group != 32) continue;
+  for (const Format format :
+       {Format::kInt4, Format::kInt4Zero, Format::kInt8, Format::kMxFp4, Format::kNvFp4})
+    for (const std::int64_t group : {16, 32, 64, 128}) {
+      if ((format == Format::kMxFp4 && group != 32) || (format == Format::kNvFp4) != (group == 16))
+        continue;
       const FragmentUnit form = fragment_unit(format, group);
       std::set<std::int64_t> places;  // in nibbles
       for (int r = 0; r < kFragmentRows; ++r) {
@@ -34,6 +36,8 @@ TEST(IntFragments, PlacesOfAUnitAreDistinctAndFillIt) {
           for (int half_byte = 0; form.has_zeros && half_byte < 2; ++half_byte)
             EXPECT_TRUE(places.insert(form.zero_at(g, r) * 2 + half_byte).second);
         }
+        for (int half_byte = 0; form.has_factors && half_byte < 8; ++half_byte)
+          EXPECT_EQ(places.insert(form.factor_at(r) * 2 + half_byte).second, r % kFactorRows == 0);
       }
       EXPECT_EQ(static_cast<std::int64_t>(places.size()), form.bytes() * 2);
       EXPECT_EQ(*places.rbegin(), form.bytes() * 2 - 1);

@@ -33,17 +33,18 @@ struct Avx2Fragments {
   struct Tables {
     F of[2];
   };
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static Tables tables(const std::uint8_t* zeros) {
     Tables out;
     if constexpr (kCodes == Codes::kMiddle || kCodes == Codes::kZeros)
       for (int i = 0; i < 2; ++i)
-        out.of[i] = kCodes == Codes::kMiddle ? _mm256_set1_ps(8)
-                                             : by_groups<kTwo>(zeros[i], zeros[kTwo ? 16 + i : i]);
+        out.of[i] = kCodes == Codes::kMiddle
+                        ? _mm256_set1_ps(8)
+                        : by_groups<kGroups>(zeros[i], zeros[kGroups == 2 ? 16 + i : i]);
     return out;
   }
 
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static void widen(const std::uint8_t* line, const Tables& tables, W* out) {
     if constexpr (piece_columns(kCodes) == 64) {
 #pragma GCC unroll 2
@@ -67,9 +68,13 @@ struct Avx2Fragments {
   static X x_step(const float* piece) {
     return load(piece + kStep * 8);
   }
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static F scale_of(const float* scales, int place) {
-    return by_groups<kTwo>(scales[place], scales[kTwo ? 16 + place : place]);
+    if constexpr (kGroups == 4) {
+      const __m128 four = _mm_load_ps(scales + place * 4);
+      return _mm256_set_m128(four, four);
+    }
+    return by_groups<kGroups>(scales[place], scales[kGroups == 2 ? 16 + place : place]);
   }
   template <Codes kCodes>
   static void reduce(const F* totals, float* out) {
@@ -78,9 +83,9 @@ struct Avx2Fragments {
 
  private:
   // Columns of the last two steps of four belong to the second group.
-  template <bool kTwo>
+  template <int kGroups>
   static F by_groups(float first, float second) {
-    if constexpr (!kTwo) return _mm256_set1_ps(first);
+    if constexpr (kGroups == 1) return _mm256_set1_ps(first);
     return _mm256_blend_ps(_mm256_set1_ps(first), _mm256_set1_ps(second), 0xCC);
   }
   template <Codes kCodes>

@@ -51,18 +51,18 @@ struct Avx512Fragments {
   struct Tables {
     F of[4];
   };
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static Tables tables(const std::uint8_t* zeros) {
     Tables out;
     if constexpr (piece_columns(kCodes) == 64) {
       for (int i = 0; i < 2; ++i) out.of[i] = table<kCodes>(zeros + i);
-      if constexpr (kTwo && kCodes == Codes::kZeros)
+      if constexpr (kGroups == 2 && kCodes == Codes::kZeros)
         for (int i = 0; i < 2; ++i) out.of[2 + i] = table<kCodes>(zeros + 16 + i);
     }
     return out;
   }
 
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static void widen(const std::uint8_t* line, const Tables& tables, W* out) {
     if constexpr (piece_columns(kCodes) == 64) {
       const __m512i codes = load_next<__m512i>(reinterpret_cast<const std::byte*>(line));
@@ -72,7 +72,8 @@ struct Avx512Fragments {
         const int reg = nibble % 4, odd = nibble / 4, sum = reg % 2;
         const __m512i low = _mm512_maskz_srli_epi32(kAll, codes, static_cast<unsigned>(nibble * 4));
         F number = _mm512_maskz_permutexvar_ps(kAll, low, tables.of[sum]);
-        if constexpr (kTwo && kCodes == Codes::kZeros)  // columns of the last two steps of four
+        if constexpr (kGroups == 2 &&
+                      kCodes == Codes::kZeros)  // columns of the last two steps of four
           number = _mm512_mask_permutexvar_ps(number, 0xCCCC, low, tables.of[2 + sum]);
         out[(reg / 2 * 2 + odd) * 2 + sum] = number;
       }
@@ -86,10 +87,12 @@ struct Avx512Fragments {
   static X x_step(const float* piece) {
     return load(piece + kStep * 16);
   }
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static F scale_of(const float* scales, int place) {
+    if constexpr (kGroups == 4)
+      return _mm512_maskz_broadcast_f32x4(kAll, _mm_load_ps(scales + place * 4));
     const F first = _mm512_set1_ps(scales[place]);
-    if constexpr (!kTwo) return first;
+    if constexpr (kGroups == 1) return first;
     return _mm512_mask_blend_ps(0xCCCC, first, _mm512_set1_ps(scales[16 + place]));
   }
   template <Codes kCodes>

@@ -97,18 +97,18 @@ struct Bf16Fragments {
   struct Tables {
     W of[4];
   };
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static Tables tables(const std::uint8_t* zeros) {
     Tables out;
     if constexpr (piece_columns(kCodes) == 64) {
       for (int i = 0; i < 2; ++i) out.of[i] = table<kCodes>(zeros + i);
-      if constexpr (kTwo && kCodes == Codes::kZeros)
+      if constexpr (kGroups == 2 && kCodes == Codes::kZeros)
         for (int i = 0; i < 2; ++i) out.of[2 + i] = table<kCodes>(zeros + 16 + i);
     }
     return out;
   }
 
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static void widen(const std::uint8_t* line, const Tables& tables, W* out) {
     const W codes = load_next<W>(reinterpret_cast<const std::byte*>(line));
     if constexpr (piece_columns(kCodes) == 64) {
@@ -117,7 +117,8 @@ struct Bf16Fragments {
       for (int i = 0; i < 4; ++i) {
         const W low = _mm512_maskz_srli_epi16(kAllWords, codes, static_cast<unsigned>(i * 4));
         W number = _mm512_maskz_permutexvar_epi16(kAllWords, low, tables.of[i % 2]);
-        if constexpr (kTwo && kCodes == Codes::kZeros)  // columns of the last two steps of four
+        if constexpr (kGroups == 2 &&
+                      kCodes == Codes::kZeros)  // columns of the last two steps of four
           number = _mm512_mask_permutexvar_epi16(number, 0xF0F0F0F0u, low, tables.of[2 + i % 2]);
         out[i] = number;
       }
@@ -149,15 +150,17 @@ struct Bf16Fragments {
                       : _mm512_maskz_unpackhi_epi32(kAllLanes, x, x);
   }
 
-  template <Codes kCodes, bool kTwo>
+  template <Codes kCodes, int kGroups>
   static F scale_of(const float* scales, int place) {
     if constexpr (piece_columns(kCodes) == 32) {
       double pair;
       std::memcpy(&pair, scales + place, sizeof pair);
       return _mm512_castpd_ps(_mm512_set1_pd(pair));
     }
+    if constexpr (kGroups == 4)
+      return _mm512_maskz_broadcast_f32x4(kAllLanes, _mm_load_ps(scales + place * 4));
     const F first = _mm512_set1_ps(scales[place]);
-    if constexpr (!kTwo) return first;
+    if constexpr (kGroups == 1) return first;
     return _mm512_mask_blend_ps(0xCCCC, first, _mm512_set1_ps(scales[16 + place]));
   }
 

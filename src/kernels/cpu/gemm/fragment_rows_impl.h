@@ -20,11 +20,13 @@
 // - kNear, kFar          prefetch distances, see streams.h
 // - kSteps<N>, kSumsOfLine<N>
 // - zero(), load(), store(), load_w(), store_w(), fma(), dot(sum, w, x)
-// - tables<N, kTwo>(zeros)   what the codes of two rows become; zero points of the two rows, and of
-//                        the next group 16 bytes on
-// - widen<N, kTwo>(line, tables, out)    out[step * kSumsOfLine + sum]
+// - tables<N, kGroups>(zeros)    what the codes of two rows become; zero points of the two rows,
+// and
+//                        of the next group 16 bytes on. kGroups: of a piece, 1, 2 or 4
+// - widen<N, kGroups>(line, tables, out)    out[step * kSumsOfLine + sum]
 // - x_step<N, kStep>(x)  numbers of x of one step of a piece
-// - scale_of<N, kTwo>(scales, place)    scales of a group (and of the next) by place
+// - scale_of<N, kGroups>(scales, place)    scales of a group (and of the next) by place; of four
+//                        groups those of a place are together
 // - reduce<N>(totals, out)   16 rows
 #pragma once
 
@@ -43,12 +45,32 @@ constexpr int kPieceBytes = kLines * kLineBytes;
 template <class V, Codes kCodes>
 constexpr int kAllSums = kLines * V::template kSumsOfLine<kCodes>;
 
-// Scales of a unit, [groups][places], with the place of FragmentUnit.
+// Scales of a unit, [groups][places] or, of groups of 16 columns, [2][places][4], with the place of
+// FragmentUnit.
+constexpr int kMaxUnitGroups = 8;
 struct UnitScales {
-  alignas(64) float of[4][ops::kFragmentRows];
+  alignas(64) float of[kMaxUnitGroups][ops::kFragmentRows];
 };
 
+// e4m3 of groups of 16 columns, times the factors of their rows. Eight scales are those of rows g
+// and g + 8.
+inline void read_e4m3_scales(const FragmentProduct& args, const std::uint8_t* unit, float* out) {
+  const __m256 exponents = _mm256_set1_ps(0x1p120f);  // see numbers() of e4m3
+  const auto* factors = reinterpret_cast<const float*>(unit + args.form.factors_at());
+  const std::uint8_t* from = unit + args.form.code_bytes();
+  for (int half = 0; half < 2; ++half)
+    for (int g = 0; g < 8; ++g, from += 8, out += 8) {
+      const float* two = factors + g / ops::kFactorRows * 2;
+      const __m256i placed = _mm256_slli_epi32(
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))), 20);
+      const __m256 scales = _mm256_mul_ps(_mm256_castsi256_ps(placed), exponents);
+      _mm256_store_ps(
+          out, _mm256_mul_ps(scales, _mm256_set_m128(_mm_set1_ps(two[1]), _mm_set1_ps(two[0]))));
+    }
+}
+
 inline void read_scales(const FragmentProduct& args, const std::uint8_t* unit, float* out) {
+  if (args.form.has_factors) return read_e4m3_scales(args, unit, out);
   const std::uint8_t* from = unit + args.form.code_bytes();
   for (int i = 0; i < args.form.groups * ops::kFragmentRows; i += 8, out += 8) {
     const auto eight = [&](int bytes) { return from + i * bytes; };
@@ -103,8 +125,8 @@ const typename V::Number* row_of_x(const FragmentProduct& args, std::int64_t m) 
   return reinterpret_cast<const typename V::Number*>(args.x + m * args.x_stride);
 }
 
-// A tile with one row of x. kTogether: pieces of a group. kTwo: a piece has two groups.
-template <class V, Codes kCodes, int kTogether, bool kTwo>
+// A tile with one row of x. kTogether: pieces of a group. kGroups: groups of a piece.
+template <class V, Codes kCodes, int kTogether, int kGroups>
 void multiply_row(const FragmentProduct& args, std::int64_t tile) {
   constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
                 kSums = V::template kSumsOfLine<kCodes>,
@@ -122,13 +144,13 @@ void multiply_row(const FragmentProduct& args, std::int64_t tile) {
     fetch_scales<V>(args, unit);
     const std::uint8_t* const zeros = zeros_of(args, unit, 0, 0);
     int group = 0;
-    for (int p = 0; p < kPieces; p += kTogether, group += kTwo ? 2 : 1) {
+    for (int p = 0; p < kPieces; p += kTogether, group += kGroups) {
       const float* of_group = scales.of[group];
       const std::uint8_t* codes = unit + p * kPieceBytes;
 #pragma GCC unroll 8
       for (int line = 0; line < kLines; ++line) {
         const auto tables =
-            V::template tables<kCodes, kTwo>(zeros + group * ops::kFragmentRows + 2 * line);
+            V::template tables<kCodes, kGroups>(zeros + group * ops::kFragmentRows + 2 * line);
         F sum[kSums];
 #pragma GCC unroll 2
         for (F& s : sum) s = V::zero();
@@ -137,7 +159,7 @@ void multiply_row(const FragmentProduct& args, std::int64_t tile) {
           const std::uint8_t* at = codes + k * kPieceBytes + line * kLineBytes;
           fetch<V>(at);
           W w[kSteps * kSums];
-          V::template widen<kCodes, kTwo>(at, tables, w);
+          V::template widen<kCodes, kGroups>(at, tables, w);
           [&]<std::size_t... kStep>(std::index_sequence<kStep...>) __attribute__((always_inline)) {
             const auto add = [&](int step, const typename V::X& of_x)
                                  __attribute__((always_inline)) {
@@ -151,7 +173,7 @@ void multiply_row(const FragmentProduct& args, std::int64_t tile) {
 #pragma GCC unroll 2
         for (int s = 0; s < kSums; ++s)
           total[line * kSums + s] =
-              V::fma(sum[s], V::template scale_of<kCodes, kTwo>(of_group, line * 2 + s),
+              V::fma(sum[s], V::template scale_of<kCodes, kGroups>(of_group, line * 2 + s),
                      total[line * kSums + s]);
       }
       x += kTogether * kPieceColumns;
@@ -174,14 +196,14 @@ struct FragmentScratch {
   static constexpr std::int64_t kChunkRows = 2 * V::kRows;
   std::int64_t kept;            // units, whole blocks
   typename V::Number* numbers;  // [blocks][sums][steps of the block], vectors
-  float* scales;                // [groups][places]
+  float* scales;                // as UnitScales has them
   float* totals;                // [rows][sums], vectors; of a chunk where all units are kept
 
   FragmentScratch(std::byte* memory, std::int64_t units)
       : kept(kept_of(units)),
         numbers(reinterpret_cast<typename V::Number*>(memory)),
         scales(reinterpret_cast<float*>(numbers + kept / V::kBlockUnits * kBlockNumbers)),
-        totals(scales + kept * 4 * ops::kFragmentRows) {}
+        totals(scales + kept * kMaxUnitGroups * ops::kFragmentRows) {}
   static std::int64_t kept_of(std::int64_t units) {
     return (std::min(units, kKeptUnits) + V::kBlockUnits - 1) / V::kBlockUnits * V::kBlockUnits;
   }
@@ -189,7 +211,7 @@ struct FragmentScratch {
     const std::int64_t of_units =
         ops::kFragmentRows *
         (ops::kFragmentColumns * static_cast<std::int64_t>(sizeof(typename V::Number)) +
-         4 * static_cast<std::int64_t>(sizeof(float)));
+         kMaxUnitGroups * static_cast<std::int64_t>(sizeof(float)));
     return kept_of(units) * of_units + (units > kKeptUnits ? rows : kChunkRows) *
                                            ops::kFragmentRows * V::kLanes *
                                            static_cast<std::int64_t>(sizeof(float));
@@ -197,7 +219,7 @@ struct FragmentScratch {
 };
 
 // Numbers and scales of units [first, first + count) of a tile.
-template <class V, Codes kCodes, int kTogether, bool kTwo>
+template <class V, Codes kCodes, int kTogether, int kGroups>
 void widen_units(const FragmentProduct& args, std::int64_t tile, std::int64_t first,
                  std::int64_t count, const FragmentScratch<V>& to) {
   constexpr int kPieceColumns = piece_columns(kCodes), kSteps = V::template kSteps<kCodes>,
@@ -212,12 +234,12 @@ void widen_units(const FragmentProduct& args, std::int64_t tile, std::int64_t fi
         to.numbers + u / V::kBlockUnits * FragmentScratch<V>::kBlockNumbers;
     for (int p = 0; p < kPieces; ++p)
       for (int line = 0; line < kLines; ++line) {
-        const int group = p / kTogether * (kTwo ? 2 : 1);
-        const auto tables = V::template tables<kCodes, kTwo>(zeros_of(args, unit, group, line));
+        const int group = p / kTogether * kGroups;
+        const auto tables = V::template tables<kCodes, kGroups>(zeros_of(args, unit, group, line));
         const std::uint8_t* at = unit + p * kPieceBytes + line * kLineBytes;
         fetch<V>(at);
         typename V::W w[kSteps * kSums];
-        V::template widen<kCodes, kTwo>(at, tables, w);
+        V::template widen<kCodes, kGroups>(at, tables, w);
 #pragma GCC unroll 2
         for (int s = 0; s < kSums; ++s)
 #pragma GCC unroll 8
@@ -232,7 +254,7 @@ void widen_units(const FragmentProduct& args, std::int64_t tile, std::int64_t fi
 
 // Adds the products of a block to totals of MR rows and V::kSums vectors of sums from `first` on.
 // is_first: these totals are zeros. A function of its own keeps the numbers of w in registers.
-template <class V, Codes kCodes, int kTogether, bool kTwo, int MR>
+template <class V, Codes kCodes, int kTogether, int kGroups, int MR>
 [[gnu::noinline]] void multiply_block(const typename V::Number* const* x, std::int64_t pieces,
                                       int first, const typename V::Number* numbers_of_block,
                                       const float* scales, bool is_first, float* totals) {
@@ -278,11 +300,11 @@ template <class V, Codes kCodes, int kTogether, bool kTwo, int MR>
     }
 #pragma GCC unroll 4
     for (int n = 0; n < NR; ++n) {
-      const F scale = V::template scale_of<kCodes, kTwo>(scales, (first + n) * (2 / kSums));
+      const F scale = V::template scale_of<kCodes, kGroups>(scales, (first + n) * (2 / kSums));
 #pragma GCC unroll 4
       for (int m = 0; m < MR; ++m) total[m][n] = V::fma(sum[m][n], scale, total[m][n]);
     }
-    scales += (kTwo ? 2 : 1) * ops::kFragmentRows;
+    scales += kGroups * ops::kFragmentRows;
   }
 #pragma GCC unroll 4
   for (int m = 0; m < MR; ++m)
@@ -291,7 +313,7 @@ template <class V, Codes kCodes, int kTogether, bool kTwo, int MR>
 }
 
 // A tile with several rows of x.
-template <class V, Codes kCodes, int kTogether, bool kTwo>
+template <class V, Codes kCodes, int kTogether, int kGroups>
 void multiply_rows(const FragmentProduct& args, std::int64_t tile,
                    const FragmentScratch<V>& scratch) {
   constexpr int kAll = kAllSums<V, kCodes>, kBlockUnits = V::kBlockUnits;
@@ -299,7 +321,7 @@ void multiply_rows(const FragmentProduct& args, std::int64_t tile,
   const bool keeps_all = args.units <= scratch.kept;
   for (std::int64_t u = 0; u < args.units; u += scratch.kept) {
     const std::int64_t units = std::min(scratch.kept, args.units - u);
-    widen_units<V, kCodes, kTogether, kTwo>(args, tile, u, units, scratch);
+    widen_units<V, kCodes, kTogether, kGroups>(args, tile, u, units, scratch);
     for (std::int64_t chunk = 0; chunk < args.num_rows; chunk += kChunkRows) {
       const std::int64_t end = std::min(args.num_rows, chunk + kChunkRows);
       float* const totals = scratch.totals + (keeps_all ? 0 : chunk * kRowFloats);
@@ -316,7 +338,7 @@ void multiply_rows(const FragmentProduct& args, std::int64_t tile,
             x[i] = row_of_x<V>(args, m + i) + (u + b) * ops::kFragmentColumns;
           const auto add = [&]<int MR>() {
             for (int n = 0; n < kAll; n += V::kSums)
-              multiply_block<V, kCodes, kTogether, kTwo, MR>(
+              multiply_block<V, kCodes, kTogether, kGroups, MR>(
                   x, pieces, n, numbers, scales, u + b == 0, totals + (m - chunk) * kRowFloats);
           };
           if (rows == 1) add.template operator()<1>();
@@ -340,32 +362,35 @@ void multiply_rows(const FragmentProduct& args, std::int64_t tile,
   }
 }
 
-template <class V, Codes kCodes, int kTogether, bool kTwo>
+template <class V, Codes kCodes, int kTogether, int kGroups>
 void multiply_tiles(const FragmentProduct& args, std::int64_t first, std::int64_t last,
                     std::byte* scratch) {
   for (std::int64_t tile = first; tile < last; ++tile)
     if (args.num_rows == 1)
-      multiply_row<V, kCodes, kTogether, kTwo>(args, tile);
+      multiply_row<V, kCodes, kTogether, kGroups>(args, tile);
     else
-      multiply_rows<V, kCodes, kTogether, kTwo>(args, tile,
-                                                FragmentScratch<V>(scratch, args.units));
+      multiply_rows<V, kCodes, kTogether, kGroups>(args, tile,
+                                                   FragmentScratch<V>(scratch, args.units));
 }
 
 template <class V, Codes kCodes>
 void multiply_codes(const FragmentProduct& args, std::int64_t first, std::int64_t last,
                     std::byte* scratch) {
   if constexpr (kCodes == Codes::kE4m3) {
-    multiply_tiles<V, kCodes, 4, false>(args, first, last, scratch);
+    multiply_tiles<V, kCodes, 4, 1>(args, first, last, scratch);
   } else if constexpr (kCodes == Codes::kE2m1) {
-    multiply_tiles<V, kCodes, 1, true>(args, first, last, scratch);
+    if (args.format == Format::kNvFp4)
+      multiply_tiles<V, kCodes, 1, 4>(args, first, last, scratch);
+    else
+      multiply_tiles<V, kCodes, 1, 2>(args, first, last, scratch);
   } else {
     constexpr int kPieces = ops::kFragmentColumns / piece_columns(kCodes);
     if (args.form.groups == 1)
-      multiply_tiles<V, kCodes, kPieces, false>(args, first, last, scratch);
+      multiply_tiles<V, kCodes, kPieces, 1>(args, first, last, scratch);
     else if (args.form.groups == 2)
-      multiply_tiles<V, kCodes, kPieces / 2, false>(args, first, last, scratch);
+      multiply_tiles<V, kCodes, kPieces / 2, 1>(args, first, last, scratch);
     else
-      multiply_tiles<V, kCodes, 1, kPieces == 2>(args, first, last, scratch);
+      multiply_tiles<V, kCodes, 1, kPieces == 2 ? 2 : 1>(args, first, last, scratch);
   }
 }
 
@@ -378,6 +403,7 @@ void multiply_fragments(const FragmentProduct& args, std::int64_t first, std::in
     case Format::kInt8:
       return multiply_codes<V, Codes::kInt8>(args, first, last, scratch);
     case Format::kMxFp4:
+    case Format::kNvFp4:
       return multiply_codes<V, Codes::kE2m1>(args, first, last, scratch);
     case Format::kInt4Zero:
       return multiply_codes<V, Codes::kZeros>(args, first, last, scratch);

@@ -1,5 +1,5 @@
 // GEMMs with weights in fragments inside kernels/cuda (kernels/types/int_fragments.h). kFp8:
-// experts alone. kFp4: MXFP4.
+// experts alone. kFp4: MXFP4. kNvFp4: NVFP4.
 #pragma once
 
 #include "kernels/cuda/gemm/gemm.h"
@@ -8,7 +8,7 @@
 
 namespace sluice::cuda {
 
-enum class IntKind : std::uint8_t { kInt4, kInt8, kFp8, kFp4 };
+enum class IntKind : std::uint8_t { kInt4, kInt8, kFp8, kFp4, kNvFp4 };
 
 // Weights of a GEMM; GemmArgs::w is not read.
 struct IntWeights {

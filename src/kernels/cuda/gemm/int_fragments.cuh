@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/halves.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/gemm/gemm_int.h"
+#include "kernels/types/int_fragments.h"
 
 namespace sluice::cuda {
 
@@ -12,14 +13,14 @@ inline constexpr int kUnitRows = 16, kFragmentUnitColumns = 128;
 inline constexpr int kUnitMmas = kFragmentUnitColumns / 16;
 
 template <IntKind kKind>
-inline constexpr int kBitsOf = kKind == IntKind::kInt4 || kKind == IntKind::kFp4 ? 4 : 8;
+inline constexpr int kBitsOf = kKind == IntKind::kInt8 || kKind == IntKind::kFp8 ? 8 : 4;
 template <IntKind kKind>
 inline constexpr int kCodeBytes =
     kUnitRows * kFragmentUnitColumns * kBitsOf<kKind> / 8;  // of a unit
 template <IntKind kKind>
-inline constexpr int kScaleBytes = kKind == IntKind::kFp8   ? 4
-                                   : kKind == IntKind::kFp4 ? 1
-                                                            : 2;
+inline constexpr int kScaleBytes = kKind == IntKind::kFp8                               ? 4
+                                   : kKind == IntKind::kFp4 || kKind == IntKind::kNvFp4 ? 1
+                                                                                        : 2;
 
 // What is subtracted from nibbles of the rows g and g + 8 of a lane: two bfloat16 that are 128 + z,
 // for each row.
@@ -54,6 +55,12 @@ __device__ inline std::uint32_t subtract_f16(std::uint32_t a, std::uint32_t b) {
 __device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
   std::uint32_t out;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0
+  return out;
+}
+
+__device__ inline std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
 
@@ -111,6 +118,50 @@ __device__ inline void e2m1_to_halves(std::uint32_t word, std::uint32_t (&a)[4])
   }
 }
 
+// e4m3 scales of four groups of 16 columns (IntKind::kNvFp4), of the rows g and g + 8 of a lane:
+// two groups in a register, as bfloat16 or as float16. e2m1 times its scale is exact in both.
+// Either is 2^-14 of the number, which fragment_scales() makes good.
+template <bool kHalves>
+struct NvScales {
+  std::uint32_t row[2][2];
+
+  // Of columns [64 half, 64 half + 64) of a unit.
+  static __device__ NvScales at(const unsigned char* unit, int half, int g) {
+    const uint2 both = *reinterpret_cast<const uint2*>(unit + kCodeBytes<IntKind::kNvFp4> +
+                                                       half * (kUnitRows * 4) + g * 8);
+    NvScales out;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const std::uint32_t four = r == 0 ? both.x : both.y;
+        if constexpr (kHalves) {
+          out.row[r][pair] = e4m3_pair(pair == 0 ? four & 0xFFFFu : four >> 16);
+        } else {
+          // Exponent and mantissa in the places of bfloat16's are the scale times 2^-120. 2^112 of
+          // it is wanted, in two multiplications.
+          const std::uint32_t placed = __byte_perm(four, 0, pair == 0 ? 0x1404 : 0x3424) >> 4;
+          out.row[r][pair] = multiply_bf16(multiply_bf16(placed, 0x79807980u), 0x79807980u);
+        }
+      }
+    return out;
+  }
+  // Fragments of one MMA of the four: the columns of group `step`.
+  __device__ void to_fragments(std::uint32_t word, int step, std::uint32_t (&a)[4]) const {
+    Fp4Scales scales;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      scales.row[r] = __byte_perm(row[r][step / 2], 0, step % 2 == 0 ? 0x1010 : 0x3232);
+    if constexpr (kHalves) {
+      e2m1_to_halves(word, a);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = multiply_f16(a[i], scales.row[i % 2]);
+    } else {
+      e2m1_to_fragments(word, scales, a);
+    }
+  }
+};
+
 // Bytes of registers 0 and 1, then those of 2 and 3.
 template <IntKind kKind>
 __device__ inline void bytes_to_fragments(std::uint32_t low, std::uint32_t high,
@@ -152,7 +203,8 @@ __device__ inline void bytes_to_halves(std::uint32_t low, std::uint32_t high,
   }
 }
 
-// Scales of a group of a unit, of neighbouring rows g and g + 8, in float32.
+// Scales of a group of a unit, of neighbouring rows g and g + 8, in float32. kNvFp4: of the unit,
+// beside those of NvScales.
 template <IntKind kKind>
 __device__ inline float2 fragment_scales(const unsigned char* unit, int group, int g,
                                          bool in_bf16) {
@@ -160,6 +212,11 @@ __device__ inline float2 fragment_scales(const unsigned char* unit, int group, i
       unit + kCodeBytes<kKind> + (group * kUnitRows + 2 * g) * kScaleBytes<kKind>;
   if constexpr (kKind == IntKind::kFp8) {
     return *reinterpret_cast<const float2*>(from);
+  } else if constexpr (kKind == IntKind::kNvFp4) {
+    constexpr int kAt = kCodeBytes<kKind> + kUnitRows * (kFragmentUnitColumns / 16);
+    const float2 two =
+        *reinterpret_cast<const float2*>(unit + kAt + g / ops::kFactorRows * sizeof(float2));
+    return {two.x * kHalfE2m1, two.y * kHalfE2m1};
   } else if constexpr (kKind == IntKind::kFp4) {
     // Exponents alone; that of 2^-127 is subnormal.
     const std::uint32_t pair = *reinterpret_cast<const std::uint16_t*>(from);
@@ -190,6 +247,8 @@ void with_int_kind(const IntWeights& w, Body&& body) {
       return body.template operator()<IntKind::kFp8, false>();
     case IntKind::kFp4:
       return body.template operator()<IntKind::kFp4, true>();
+    case IntKind::kNvFp4:  // its groups have scales in the fragments
+      return body.template operator()<IntKind::kNvFp4, false>();
   }
 }
 

@@ -10,7 +10,7 @@ namespace sluice::cuda {
 
 // The pipeline of this warp. A stage has a unit of each part of a tile. kFine: a unit has several
 // groups. kHalves: rows of x are float16; not for integers of 4 bits. Sums of e2m1 then lack the
-// factor kHalfE2m1.
+// factor kHalfE2m1, but for kNvFp4.
 template <IntKind kKind, bool kFine, int kParts, int kStages, bool kHalves = false>
 class UnitPipeline {
  public:
@@ -160,7 +160,12 @@ class UnitPipeline {
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter) {
         std::uint32_t a[2][4];
-        if constexpr (kKind == IntKind::kInt4) {
+        if constexpr (kKind == IntKind::kNvFp4) {
+          const uint4& two = codes[quarter / 2];
+          const auto scales = NvScales<kHalves>::at(unit, quarter / 2, g);
+          scales.to_fragments(quarter % 2 == 0 ? two.x : two.z, quarter % 2 * 2, a[0]);
+          scales.to_fragments(quarter % 2 == 0 ? two.y : two.w, quarter % 2 * 2 + 1, a[1]);
+        } else if constexpr (kKind == IntKind::kInt4) {
           const uint4& two = codes[quarter / 2];
           nibbles_to_fragments(quarter % 2 == 0 ? two.x : two.z, zeros, a[0]);
           nibbles_to_fragments(quarter % 2 == 0 ? two.y : two.w, zeros, a[1]);

@@ -7,8 +7,9 @@
 namespace sluice::cuda {
 namespace {
 
-// Bytes of a unit: 4 bits in one group, 4 bits with zeros in four groups, 8 bits in four groups.
-constexpr std::int64_t kUnits[] = {1056, 1216, 2176};
+// Bytes of a unit: 4 bits in one group, NVFP4, 4 bits with zeros in four groups, 8 bits in four
+// groups.
+constexpr std::int64_t kUnits[] = {1056, 1168, 1216, 2176};
 
 TEST(IntPlan, FewRowsAreReadAtOnceUnlessOrderMustNotDependOnThem) {
   for (const std::int64_t k : {4096, 14336}) EXPECT_EQ(int_rows_at_once({.m = 1, .k = k}), 1);

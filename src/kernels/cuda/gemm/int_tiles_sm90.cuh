@@ -170,7 +170,8 @@ class IntProducer {
   StagePlace at_;
 };
 
-// 2. A consumer warpgroup. kFine: groups of 32 or 64 columns; else of a unit.
+// 2. A consumer warpgroup. kFine: groups of 32 or 64 columns; else of a unit, or (kNvFp4) of an
+// MMA.
 template <IntKind kKind, int kRows, bool kFine, class Shape, class Work>
 class IntConsumer {
  public:
@@ -251,6 +252,14 @@ class IntConsumer {
           *reinterpret_cast<const uint2*>(unit + (index / 2 * kWarp + lane_) * 16 + index % 2 * 8);
       e2m1_to_fragments(codes.x, Fp4Scales::one(), chunk.a[0]);
       e2m1_to_fragments(codes.y, Fp4Scales::one(), chunk.a[1]);
+    } else if constexpr (kKind == IntKind::kNvFp4) {
+      static_assert(kSteps == 4);
+      const uint4 codes = *reinterpret_cast<const uint4*>(unit + (index * kWarp + lane_) * 16);
+      const auto scales = NvScales<false>::at(unit, index, g);
+      scales.to_fragments(codes.x, 0, chunk.a[0]);
+      scales.to_fragments(codes.y, 1, chunk.a[1]);
+      scales.to_fragments(codes.z, 2, chunk.a[2]);
+      scales.to_fragments(codes.w, 3, chunk.a[3]);
     } else if constexpr (kKind == IntKind::kInt4) {
       FragmentZeros zeros = FragmentZeros::middle();
       // Without zeros these bytes are scales, and not used.

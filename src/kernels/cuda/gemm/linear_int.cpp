@@ -134,6 +134,7 @@ IntWeights weights_of(const Weight& w) {
           .order = w.order.defined() ? w.order.ptr<std::int32_t>() : nullptr,
           .kind = w.format == ops::Format::kFp8     ? IntKind::kFp8
                   : w.format == ops::Format::kMxFp4 ? IntKind::kFp4
+                  : w.format == ops::Format::kNvFp4 ? IntKind::kNvFp4
                   : unit.bits == 4                  ? IntKind::kInt4
                                                     : IntKind::kInt8,
           .units = static_cast<int>(ops::fragment_units(w.columns)),

@@ -23,7 +23,9 @@ __device__ void read_step(const unsigned char* unit, int step, int lane, const F
   if constexpr (kBitsOf<kKind> == 4) {
     const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(
         unit + (step / 4 * kWarp + lane) * 16 + step % 4 * 4);
-    if constexpr (kKind == IntKind::kFp4)
+    if constexpr (kKind == IntKind::kNvFp4)
+      NvScales<false>::at(unit, step / 4, lane / 4).to_fragments(word, step % 4, a);
+    else if constexpr (kKind == IntKind::kFp4)
       e2m1_to_fragments(word, Fp4Scales::one(), a);
     else
       nibbles_to_fragments(word, zeros, a);
