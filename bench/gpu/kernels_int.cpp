@@ -29,7 +29,13 @@ constexpr Kind kKinds[] = {{"int4 g128", Format::kInt4, 128, false},
                            {"int4 zeros g128 reordered", Format::kInt4Zero, 128, true},
                            {"int4 g32", Format::kInt4, 32, false},
                            {"int8 g128", Format::kInt8, 128, false},
-                           {"nvfp4", Format::kNvFp4, 16, false}};
+                           {"nvfp4", Format::kNvFp4, 16, false},
+                           {"q2_k", ops::kQ2K, 32, false},
+                           {"q3_k", ops::kQ3K, 32, false},
+                           {"q4_k", ops::kQ4K, 32, false},
+                           {"q5_k", ops::kQ5K, 32, false},
+                           {"q6_k", ops::kQ6K, 32, false},
+                           {"q4_1", Format::kInt4Min, 32, false}};
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "layers/linear.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "layers/weights/fragment_weights.h"
 #include "ops/fused.h"
@@ -15,36 +17,49 @@ bool has_scale(const Weights& weights, const WeightParts& parts) {
          weights.has(name + ".weight_scale", false);
 }
 
-// Consecutive parts with one form each. One list where nothing stays as a file stores it.
+// Consecutive parts with one form each. One list where nothing stays as a file stores it. Parts of
+// less than a tile of fragments are widened: each would be a weight of its own.
 std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const WeightParts& parts,
                                                    std::int64_t columns, Shard shard,
                                                    bool may_be_fp8) {
   const Numerics& numerics = weights.numerics();
   const bool has_blocks = numerics.keep_blocks && !numerics.int_fragments;
-  const bool has_fragments = may_be_fp8 && weights.device().kind == DeviceKind::kCpu &&
-                             !numerics.quantization &&
-                             (numerics.int_fragments || numerics.fp8_fragments);
-  const auto holds = [&](const std::vector<WeightPart>& some) {
-    return has_fragments && FragmentWeights(weights, some, columns, shard).holds();
+  const bool has_fragments =
+      may_be_fp8 && !numerics.quantization && (numerics.int_fragments || numerics.fp8_fragments);
+  const auto form_of = [&](const std::vector<WeightPart>& some) -> std::optional<FragmentForm> {
+    if (!has_fragments) return {};
+    auto form = FragmentWeights(weights, some, columns, shard).form();
+    return form && form->reason.empty() ? std::move(form) : std::nullopt;
   };
   std::vector<std::vector<WeightPart>> groups;
-  std::optional<ops::Format> last;
-  bool last_holds = false;
+  ops::Format last_blocks = ops::Format::kF32;
+  std::optional<FragmentForm> last;
+  std::int64_t rows = 0;  // of the last group
+  const auto num_parts = std::distance(parts.begin(), parts.end());
   for (const WeightPart& part : parts) {
-    const ops::Format format =
+    const ops::Format blocks =
         has_blocks ? weights.form({std::string(part.name) + ".weight"}, numerics.compute).format
                    : ops::Format::kF32;
-    const bool own = holds({part});
-    bool joins = !groups.empty() && last == format && last_holds == own;
-    if (joins && own) {
+    const std::vector<WeightPart> alone{part};
+    const std::int64_t own_rows = FragmentWeights(weights, alone, columns, shard).rows();
+    std::optional<FragmentForm> own =
+        own_rows < ops::kFragmentRows && num_parts > 1 ? std::nullopt : form_of(alone);
+    bool joins = !groups.empty() && last_blocks == blocks && last.has_value() == own.has_value();
+    if (joins && own && (rows % ops::kFragmentRows != 0 || !own->is_as(*last))) {
       std::vector<WeightPart> both = groups.back();
       both.push_back(part);
-      joins = holds(both);
+      own = form_of(both);
+      joins = own.has_value();
+      if (!joins) own = form_of(alone);
     }
-    if (!joins) groups.emplace_back();
+    if (!joins) {
+      groups.emplace_back();
+      rows = 0;
+    }
     groups.back().push_back(part);
-    last = format;
-    last_holds = own;
+    rows += own_rows;
+    last_blocks = blocks;
+    last = std::move(own);
   }
   return groups;
 }
@@ -77,7 +92,10 @@ Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64
 void Linear::forward(Context& ctx, const ops::NormedRows& x, const Tensor& out) const {
   if (!pieces.empty()) {
     Arena::Scope scope(*ctx.arena);
-    const Tensor rows = ops::rows_of(ctx, x, DType::kF32);
+    const DType type = pieces.front().input();
+    const bool are_alike =
+        std::ranges::all_of(pieces, [&](const Linear& piece) { return piece.input() == type; });
+    const Tensor rows = ops::rows_of(ctx, x, are_alike ? type : DType::kF32);
     std::int64_t first = 0;
     for (const Linear& piece : pieces) {
       piece.forward(ctx, rows, out.slice(1, first, piece.rows()));

@@ -6,6 +6,7 @@
 #include "base/testing/folder.h"
 #include "checkpoint/gguf/gguf_types.h"
 #include "checkpoint/testing/gguf_writer.h"
+#include "kernels/types/block_units.h"
 #include "kernels/types/super_block_model.h"
 #include "models/testing/driver.h"
 #include "ops/activation.h"
@@ -36,18 +37,21 @@ std::uint32_t type_number(const BlockKind& kind) {
 // Norms and activations are the operations of Sluice, which have their own tests.
 class ExactLlama {
  public:
-  ExactLlama(const BlockKind& kind, CpuIsa isa) : kind_(kind) {
+  // `other`: of values and of the MLPs' up.
+  ExactLlama(const BlockKind& kind, CpuIsa isa, std::optional<BlockKind> other = {}) : kind_(kind) {
+    const BlockKind second = other.value_or(kind);
     ctx_.cpu_isa = isa;
     table_ = matrix("token_embd", kVocab, kHidden);
     for (int i = 0; i < kLayers; ++i) {
       const std::string at = fmt::format("blk.{}.", i);
       matrix(at + "attn_q", kHidden, kHidden);
       matrix(at + "attn_k", kHidden, kHidden);
-      layers_.push_back(
-          {norm_weight(at + "attn_norm"), norm_weight(at + "ffn_norm"),
-           matrix(at + "attn_v", kHidden, kHidden), matrix(at + "attn_output", kHidden, kHidden),
-           matrix(at + "ffn_gate", kWidth, kHidden), matrix(at + "ffn_up", kWidth, kHidden),
-           matrix(at + "ffn_down", kHidden, kWidth)});
+      layers_.push_back({norm_weight(at + "attn_norm"), norm_weight(at + "ffn_norm"),
+                         matrix(at + "attn_v", kHidden, kHidden, second),
+                         matrix(at + "attn_output", kHidden, kHidden),
+                         matrix(at + "ffn_gate", kWidth, kHidden),
+                         matrix(at + "ffn_up", kWidth, kHidden, second),
+                         matrix(at + "ffn_down", kHidden, kWidth)});
     }
     last_norm_ = norm_weight("output_norm");
     writer_.text("general.architecture", "llama")
@@ -87,17 +91,21 @@ class ExactLlama {
 
   // Values of about 1 / sqrt(columns), so that activations keep their size.
   SuperBlockMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
-    auto unit = SuperBlockMatrix::random(kind_.format, 4, columns, 1);
+    return matrix(name, rows, columns, kind_);
+  }
+  SuperBlockMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns,
+                          const BlockKind& kind) {
+    auto unit = SuperBlockMatrix::random(kind.format, 4, columns, 1);
     double square = 0;
     for (std::int64_t i = 0; i < 4 * columns; ++i)
       square += std::pow(unit.value(i / columns, i % columns), 2);
     const double size = std::sqrt(square / (4.0 * static_cast<double>(columns)));
     auto out = SuperBlockMatrix::random(
-        kind_.format, rows, columns, ++seed_,
+        kind.format, rows, columns, ++seed_,
         static_cast<float>(0.01 / size / std::sqrt(static_cast<double>(columns))));
     writer_.tensor(name + ".weight",
                    {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)},
-                   type_number(kind_), std::string(out.bytes.begin(), out.bytes.end()));
+                   type_number(kind), std::string(out.bytes.begin(), out.bytes.end()));
     return out;
   }
   Vector norm_weight(const std::string& name) {
@@ -157,6 +165,52 @@ TEST_P(GgufBlocks, NothingIsWidened) {
                                    {.numerics = {.compute = DType::kBF16, .keep_blocks = true}});
   EXPECT_EQ(computed_as_stored(forms), fmt::format("{} in 15 matrices", GetParam().name));
   EXPECT_EQ(widened_when_read(forms), "");
+}
+
+// A GPU's units of super-blocks (kernels/types/block_units.h) have the numbers of matrices that are
+// widened to bfloat16, but for 2^-16 of a scale. Only the order of sums differs, and then rounding.
+void expect_logits_of_widened(const ExactLlama& exact) {
+  Rows rows[2];
+  for (const bool in_fragments : {false, true}) {
+    DriverOptions options;
+    options.numerics = {
+        .compute = DType::kBF16, .int_fragments = in_fragments, .keep_blocks = in_fragments};
+    TestDriver driver(exact.path(), options);
+    rows[in_fragments] = driver.step({{.tokens = {0, 3, 41, static_cast<int>(kVocab) - 1}}});
+  }
+  for (std::size_t i = 0; i < rows[0].size(); ++i) {
+    float largest = 0;
+    for (const float logit : rows[0][i]) largest = std::max(largest, std::abs(logit));
+    for (std::size_t n = 0; n < rows[0][i].size(); ++n)
+      EXPECT_NEAR(rows[1][i][n], rows[0][i][n], largest / 64) << i << ", " << n;
+  }
+}
+
+std::vector<MatrixForm> forms_in_fragments(const ExactLlama& exact) {
+  Context ctx;
+  return planned_forms(
+      ctx, load_model_config(exact.path()), WeightSource::checkpoint(exact.path()),
+      {.numerics = {.compute = DType::kBF16, .int_fragments = true, .keep_blocks = true}});
+}
+
+TEST_P(GgufBlocks, FragmentsGiveTheLogitsOfWidenedMatrices) {
+  if (!ops::block_unit(GetParam().format).exists()) return;
+  const ExactLlama exact(GetParam(), detect_cpu_isa());
+  expect_logits_of_widened(exact);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)),
+            fmt::format("{} in 14 matrices", GetParam().name));
+}
+
+// As files in Q4_K_M have them: parts of fused layers differ.
+TEST(GgufBlocksOfSeveralTypes, AreAllInFragments) {
+  const ExactLlama exact({ops::kQ4K, "Q4_K"}, detect_cpu_isa(), BlockKind{ops::kQ6K, "Q6_K"});
+  expect_logits_of_widened(exact);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)),
+            "Q4_K in 10 matrices, Q6_K in 4 matrices");
+  // Those that have no units are widened.
+  const ExactLlama mixed({ops::kQ5K, "Q5_K"}, detect_cpu_isa(), BlockKind{ops::kIQ4NL, "IQ4_NL"});
+  expect_logits_of_widened(mixed);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)), "Q5_K in 10 matrices");
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GgufBlocks, ::testing::ValuesIn(ops::testing::kBlockKinds),

@@ -33,6 +33,10 @@ std::string_view in_blocks_of_file(const Weight& w) {
   return w.group == 32 ? "" : "blocks have groups of 32 columns";
 }
 
+std::string_view in_blocks_of_fragments(const Weight& w) {
+  if (w.input != DType::kBF16) return "fragments multiply rows of bfloat16";
+  return in_blocks_of_file(w);
+}
 std::string_view in_fragments(const Weight& w) {
   if (w.input != DType::kBF16) return "fragments multiply rows of bfloat16";
   if (w.format == Format::kFp8 && w.group != kFragmentColumns)
@@ -128,6 +132,17 @@ constexpr WeightOps fragments(DeviceKind device, Format format, std::string_view
 constexpr WeightOps cpu_fragments(Format format, std::string_view name) {
   return fragments(DeviceKind::kCpu, format, name);
 }
+// Linear layers alone.
+constexpr WeightOps block_fragments(DeviceKind device, Format format, std::string_view name) {
+  WeightOps row = fragments(device, format, name);
+  row.accepts = in_blocks_of_fragments;
+  row.linear = cpu::linear_block_fragments;
+  row.experts = nullptr;
+  return row;
+}
+constexpr WeightOps cpu_block_fragments(Format format, std::string_view name) {
+  return block_fragments(DeviceKind::kCpu, format, name);
+}
 
 // Tiles come before rows: of two layouts that hold a weight, the first is taken.
 constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_f32),
@@ -154,7 +169,15 @@ constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_
                                  cpu_fragments(Format::kInt4, "int4 fragments"),
                                  cpu_fragments(Format::kInt4Zero, "int4 fragments with zeros"),
                                  cpu_fragments(Format::kMxFp4, "MXFP4 fragments"),
-                                 cpu_fragments(Format::kNvFp4, "NVFP4 fragments")};
+                                 cpu_fragments(Format::kNvFp4, "NVFP4 fragments"),
+                                 cpu_block_fragments(kQ2K, "Q2_K fragments"),
+                                 cpu_block_fragments(kQ3K, "Q3_K fragments"),
+                                 cpu_block_fragments(kQ4K, "Q4_K fragments"),
+                                 cpu_block_fragments(kQ5K, "Q5_K fragments"),
+                                 cpu_block_fragments(kQ6K, "Q6_K fragments"),
+                                 cpu_block_fragments(Format::kInt4Min, "Q4_1 fragments"),
+                                 cpu_block_fragments(kQ50, "Q5_0 fragments"),
+                                 cpu_block_fragments(kQ51, "Q5_1 fragments")};
 
 // Templates, so that a build without CUDA makes none of these.
 template <bool kBuilt>
@@ -245,14 +268,21 @@ constexpr WeightOps cuda_expert_fragments(Format format, std::string_view name) 
 }
 
 template <bool kBuilt>
-constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
-  WeightOps row = cuda_expert_fragments<kBuilt>(format, name);
+constexpr WeightOps with_linear_fragments(WeightOps row) {
   row.linear = cuda::linear_fragments;
   row.norm_linear = cuda::norm_linear_fragments;
   row.linear_add = cuda::linear_add_fragments;
   row.norm_gate_up = cuda::norm_gate_up_fragments;
   row.gate_up = cuda::gate_up_fragments;
   return row;
+}
+template <bool kBuilt>
+constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
+  return with_linear_fragments<kBuilt>(cuda_expert_fragments<kBuilt>(format, name));
+}
+template <bool kBuilt>
+constexpr WeightOps cuda_block_fragments(Format format, std::string_view name) {
+  return with_linear_fragments<kBuilt>(block_fragments(DeviceKind::kCuda, format, name));
 }
 
 template <bool kBuilt>
@@ -268,7 +298,15 @@ std::span<const WeightOps> cuda_table() {
         cuda_fragments<kBuilt>(Format::kInt4, "int4"),
         cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros"),
         cuda_fragments<kBuilt>(Format::kMxFp4, "MXFP4"),
-        cuda_fragments<kBuilt>(Format::kNvFp4, "NVFP4")};
+        cuda_fragments<kBuilt>(Format::kNvFp4, "NVFP4"),
+        cuda_block_fragments<kBuilt>(kQ2K, "Q2_K"),
+        cuda_block_fragments<kBuilt>(kQ3K, "Q3_K"),
+        cuda_block_fragments<kBuilt>(kQ4K, "Q4_K"),
+        cuda_block_fragments<kBuilt>(kQ5K, "Q5_K"),
+        cuda_block_fragments<kBuilt>(kQ6K, "Q6_K"),
+        cuda_block_fragments<kBuilt>(Format::kInt4Min, "Q4_1"),
+        cuda_block_fragments<kBuilt>(kQ50, "Q5_0"),
+        cuda_block_fragments<kBuilt>(kQ51, "Q5_1")};
     return kRows;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

@@ -11,6 +11,8 @@
 #include "kernels/types/fp4.h"
 #include "kernels/types/fp8.h"
 #include "kernels/types/int_fragments.h"
+#include "kernels/types/super_block_model.h"
+#include "layers/weights/block_fragments.h"
 #include "layers/weights/fragments.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
@@ -126,6 +128,44 @@ void check_product(KernelCheck& check, const Stored& form, std::int64_t n, std::
                   ops::linear(ctx, ops::prepared(ctx, x(ctx), w.weight()), w.weight(), {},
                               out(ctx));
                 });
+}
+
+// Super-blocks of GGUF files in fragments. Weights may be rounded to bfloat16.
+void check_super_blocks(KernelCheck& check, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kMaxBlockRows = 256;
+  const std::int64_t n = std::min(rows, kMaxBlockRows);
+  Sample x(check, DType::kBF16, {kRows, columns});
+  x.fill(68);
+  for (const auto& [format, name] : ops::testing::kBlockKinds) {
+    if (!ops::block_unit(format).exists() || columns % ops::super_columns(format) != 0) continue;
+    auto model = ops::testing::SuperBlockMatrix::random(format, n, columns, 69);
+    std::vector<double> sums(static_cast<std::size_t>(kRows * n)), sizes(sums.size());
+    for (std::int64_t r = 0; r < n; ++r)
+      for (std::int64_t k = 0; k < columns; ++k) {
+        const double value = model.value(r, k);
+        for (std::int64_t t = 0; t < kRows; ++t) {
+          const double term = x.at(t * columns + k) * value;
+          sums[static_cast<std::size_t>(t * n + r)] += term;
+          sizes[static_cast<std::size_t>(t * n + r)] += std::abs(term);
+        }
+      }
+    ops::Weight w;
+    w.format = format, w.layout = ops::Layout::kFragments, w.group = 32;
+    w.input = DType::kBF16, w.rows = n, w.columns = columns;
+    const Buffer memory(fragment_bytes(w), check.device());
+    w.data = memory.tensor(DType::kU8, {1, fragment_bytes(w)});
+    put_block_rows(w, 0, Tensor::dense(model.bytes.data(), DType::kU8, {n, model.row_bytes()}));
+    // One row has a kernel of its own.
+    for (const std::int64_t m : {std::int64_t{1}, kRows}) {
+      Sample out(check, DType::kF32, {m, n});
+      Expected expected;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(m * n); ++i)
+        expected.add(sums[i], (sum_error(columns) + 1.01 * kBf16Unit) * sizes[i]);
+      check.compare(fmt::format("linear {} fragments", name),
+                    fmt::format("{} x {} x {}", m, n, columns), out, expected,
+                    [&](Context& ctx) { ops::linear(ctx, x(ctx).rows(0, m), w, {}, out(ctx)); });
+    }
+  }
 }
 
 // The e4m3 next to a random number. Tensor cores drop bits of small products beside large ones, so
@@ -250,6 +290,7 @@ void check_stored_products(KernelCheck& check, const ModelConfig& config) {
                      n = std::min<std::int64_t>(
                          std::max(config.intermediate_size, config.hidden_size), kMaxRows);
   check_fp8_rows(check, n, columns);
+  check_super_blocks(check, n, columns);
   for (const Stored& form : kStored)
     // A GPU keeps e4m3 of linear layers in rows.
     if (columns % 8 == 0 && !(check.on_gpu() && form.format == Format::kFp8))

@@ -14,6 +14,8 @@
 #include "cli/download_bars.h"
 #include "engine/model_choice.h"
 #include "hub/file_choice.h"
+#include "kernels/types/int_fragments.h"
+#include "layers/weights/block_formats.h"
 #include "models/registry.h"
 
 namespace sluice {
@@ -22,24 +24,40 @@ namespace {
 struct BlockBits {
   std::string_view name;  // of the most common type
   double bits = 0;        // of an element of any matrix, in the mean
+  double on_a_gpu = 16;   // of an element of a linear layer, in the mean
 };
+
+// Of an element that a GPU holds in fragments (layers/weights/fragment_weights.h); else of
+// bfloat16.
+double bits_on_a_gpu(BlockType type) {
+  if (!has_fragments_of(type)) return 16;
+  const ops::BlockUnit unit = ops::block_unit(format_of_blocks(type));
+  if (unit.exists())
+    return 8.0 * unit.bytes() / static_cast<double>(ops::kFragmentRows * ops::kFragmentColumns);
+  return 8.0 * static_cast<double>(block_bytes(type)) / static_cast<double>(block_values(type));
+}
 
 // Nothing where no matrix is stored in blocks.
 std::optional<BlockBits> stored_blocks(const std::string& path) {
   const WeightSource source = WeightSource::checkpoint(path);
   std::map<BlockType, std::int64_t> elements;
-  double bits = 0, all = 0;
+  double bits = 0, all = 0, linear_bits = 0, linear = 0;
   for (const std::string& name : source.names()) {
     const TensorInfo& info = *source.find(name);
     if (info.shape.size() < 2) continue;
+    const auto count = static_cast<double>(info.numel());
     bits += 8.0 * static_cast<double>(info.bytes);
-    all += static_cast<double>(info.numel());
+    all += count;
     if (info.blocks) elements[*info.blocks] += info.numel();
+    if (name.find("embed_tokens") != name.npos || name.find("lm_head") != name.npos) continue;
+    linear += count;
+    linear_bits += count * (info.blocks ? bits_on_a_gpu(*info.blocks) : 16);
   }
   if (elements.empty()) return std::nullopt;
   const auto most =
       std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
-  return BlockBits{block_type_name(most->first), bits / all};
+  return BlockBits{block_type_name(most->first), bits / all,
+                   linear > 0 ? linear_bits / linear : 16};
 }
 
 ServingPlan plan_on_cpu(Options options, const ModelConfig& config) {
@@ -155,9 +173,9 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   }
   const double plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
   if (numerics.int_fragments && !ints && !nvfp4 && form.product_bits != plain_bits) {
-    // A GPU holds blocks of these types alone.
-    const bool held = numerics.quantization || blocks->name == "Q8_0" || blocks->name == "Q4_0";
-    linear_bits = held ? form.product_bits : plain_bits;
+    // A GPU holds blocks of some types alone.
+    const bool held = numerics.quantization || blocks->on_a_gpu < plain_bits;
+    linear_bits = numerics.quantization ? form.product_bits : blocks->on_a_gpu;
     form.product_bits = plain_bits;
     if (!held) form.products = dtype_name(plain);
   }

@@ -7,6 +7,7 @@
 #include "checkpoint/load_config.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "cli/files.h"
+#include "cli/models/mix_choice.h"
 #include "cli/progress.h"
 
 namespace sluice {
@@ -121,6 +122,24 @@ TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
   EXPECT_DOUBLE_EQ(bits("auto", "none"), 16);
   EXPECT_DOUBLE_EQ(bits("float32", "auto"), 32);
   EXPECT_DOUBLE_EQ(bits("float32", "int4"), 4.5);
+}
+
+// A GPU has units of Q4_K, which take more than the file, and widens IQ4_NL, embeddings and heads.
+TEST(ModelFiles, SomeBlocksOfAFileStayOnAGpu) {
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen2").number("qwen2.block_count", std::uint32_t{1});
+  writer.number("qwen2.attention.head_count", std::uint32_t{1});
+  writer.tensor("token_embd.weight", {64, 256}, 12, std::string(64 * 144, '\1'));
+  writer.tensor("blk.0.ffn_up.weight", {64, 256}, 12, std::string(64 * 144, '\1'));
+  writer.tensor("blk.0.ffn_down.weight", {64, 256}, 20, std::string(64 * 256 / 32 * 18, '\1'));
+  TestFolder folder;
+  folder.write("x.gguf", writer.bytes());
+  const std::string path = folder.path() + "/x.gguf";
+  const ModelConfig config = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-0.6b");
+  const WeightForm form = weight_form(resolve_or_throw({}, config, imagined_gpu()), config, path);
+  EXPECT_DOUBLE_EQ(form.linear_bits, (1184.0 * 8 / 2048 + 16) / 2);
+  EXPECT_DOUBLE_EQ(form.product_bits, 16);
+  EXPECT_EQ(form.products, "Q4_K blocks as in the file in linear layers, bfloat16 in others");
 }
 
 TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {

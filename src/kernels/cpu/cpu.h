@@ -44,6 +44,9 @@ void linear_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bi
 // Of integer weights in fragments; x [M, K] f32 or bf16.
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                       const Tensor& out);
+// The same of super-blocks in fragments.
+void linear_block_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                            const Tensor& out);
 void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
                              const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                              const MoeWorkspace& workspace, const Tensor& out);

@@ -32,6 +32,7 @@
 
 #include <cstdint>
 
+#include "kernels/types/block_units.h"
 #include "kernels/types/weight.h"
 
 namespace sluice::ops {
@@ -44,6 +45,7 @@ struct FragmentUnit {
   int groups = 1;  // of a unit
   int scale_bytes = 2;
   bool has_factors = false;
+  std::int64_t block_bytes = 0;  // of kernels/types/block_units.h; the rest is theirs
 
   constexpr std::int64_t code_bytes() const { return kFragmentRows * kFragmentColumns * bits / 8; }
   constexpr std::int64_t zeros_at() const {
@@ -53,6 +55,7 @@ struct FragmentUnit {
     return zeros_at() + (has_zeros ? groups * kFragmentRows : 0);
   }
   constexpr std::int64_t bytes() const {
+    if (block_bytes > 0) return block_bytes;
     return factors_at() + (has_factors ? kFragmentRows / kFactorRows * 4 : 0);
   }
   // What is subtracted where no zero point is stored.
@@ -112,6 +115,8 @@ inline void put_fragment_codes(const FragmentUnit& form, const std::uint8_t* cod
 }
 
 constexpr FragmentUnit fragment_unit(Format format, std::int64_t group) {
+  if (const BlockUnit blocks = block_unit(format); blocks.exists())
+    return {.bits = blocks.bits(), .block_bytes = blocks.bytes()};
   return {.bits = format == Format::kInt8 || format == Format::kFp8 ? 8 : 4,
           .has_zeros = format == Format::kInt4Zero,
           .groups = group >= kFragmentColumns ? 1 : static_cast<int>(kFragmentColumns / group),

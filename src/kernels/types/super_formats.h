@@ -1,5 +1,6 @@
-// The formats of GGUF's blocks that only a CPU has, in tiles: kernels/cpu/gemm/super_layout.h has
-// their values. They follow the formats that every device knows. A CPU has MXFP4 in tiles, too.
+// The formats of GGUF's blocks that a CPU has in tiles: kernels/cpu/gemm/super_layout.h has their
+// values. They follow the formats that every device knows. A CPU has MXFP4 in tiles, too. A GPU has
+// most in fragments: kernels/types/block_units.h.
 #pragma once
 
 #include "kernels/types/weight.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/tensors/quantized_blocks.h"
+#include "kernels/types/block_units.h"
 #include "kernels/types/super_formats.h"
 
 namespace sluice {
@@ -36,6 +37,12 @@ constexpr ops::Format format_of_blocks(BlockType blocks) {
       return ops::Format::kMxFp4;
   }
   return ops::Format::kF32;
+}
+
+// Whether a GPU holds linear layers of this type in fragments. Q8_0 and Q4_0 are integers there.
+constexpr bool has_fragments_of(BlockType blocks) {
+  return blocks == BlockType::kQ8_0 || blocks == BlockType::kQ4_0 ||
+         ops::block_unit(format_of_blocks(blocks)).exists();
 }
 
 }  // namespace sluice

@@ -5,6 +5,9 @@
 
 #include "base/error.h"
 #include "kernels/types/int_fragments.h"
+#include "layers/weights/block_formats.h"
+#include "layers/weights/block_fragments.h"
+#include "ops/packing.h"
 #include "tensor/copy.h"
 
 namespace sluice {
@@ -59,11 +62,16 @@ std::optional<FragmentForm> FragmentWeights::form() const {
     return {};
   const bool rounds = numerics.quantization.has_value();
   const auto all = [&](auto&& test) { return std::ranges::all_of(parts_, test); };
+  // Kernels of many rows of super-blocks are those of Hopper.
+  const auto multiplies = [&](BlockType type) {
+    return has_fragments_of(type) && (!ops::block_unit(format_of_blocks(type)).exists() ||
+                                      ops::multiplies_experts_in_fragments(weights_.loader_->ctx_));
+  };
   const bool stored = !rounds && all([](const Part& part) { return part.stored != nullptr; }),
              blocks = !rounds && numerics.int_fragments && numerics.keep_blocks &&
                       all([&](const Part& part) {
                         return part.blocks && part.blocks == parts_.front().blocks &&
-                               (part.blocks == BlockType::kQ8_0 || part.blocks == BlockType::kQ4_0);
+                               multiplies(*part.blocks);
                       });
   if (!stored && !blocks && !rounds) return {};
   FragmentForm form;
@@ -81,9 +89,10 @@ std::optional<FragmentForm> FragmentWeights::form() const {
     form.format = *numerics.quantization;
     form.group = numerics.quantization_group;
   } else if (blocks) {
-    form.format = parts_.front().blocks == BlockType::kQ8_0 ? Format::kInt8 : Format::kInt4;
+    form.format = format_of_blocks(*parts_.front().blocks);
     form.group = kBlockValues;
-    if (columns_.begin % kBlockValues != 0 || columns_.count % kBlockValues != 0)
+    const std::int64_t columns = block_values(*parts_.front().blocks);
+    if (columns_.begin % columns != 0 || columns_.count % columns != 0)
       form.reason = "ranks share a block of columns";
   } else {
     std::vector<StoredBox> boxes;
@@ -91,11 +100,6 @@ std::optional<FragmentForm> FragmentWeights::form() const {
     form = common_fragment_form(weights_.loader_->source_, boxes, weights_.device());
   }
   return form;
-}
-
-bool FragmentWeights::holds() const {
-  const std::optional<FragmentForm> form = this->form();
-  return form && form->reason.empty();
 }
 
 std::optional<ops::Weight> FragmentWeights::load() const {
@@ -167,6 +171,8 @@ void FragmentWeights::add_blocks(const ops::Weight& w, const Part& part) const {
                   .dtype = DType::kU8,
                   .use =
                       [w, first = part.first + begin](const Tensor& box, std::int64_t row) {
+                        if (ops::block_unit(w.format).exists())
+                          return put_block_rows(w, first + row, box);
                         QuantCodes codes = empty_codes(w, box.dim(0));
                         const auto* block = static_cast<const std::byte*>(box.data);
                         for (std::int64_t r = 0; r < box.dim(0); ++r)

@@ -12,8 +12,9 @@
 // - one order of columns (GPTQ's act-order), whose columns lie group by group in the weight;
 // - a multiple of 16 rows, but for the last part, and of 8 columns.
 //
-// Otherwise the matrix is widened, and the log says why. A fused layer on a CPU has a weight for
-// each run of parts that have such a form (layers/linear.cpp).
+// Otherwise the matrix is widened, and the log says why. A fused layer has a weight for each run of
+// parts that have such a form (layers/linear.cpp). Blocks of a GGUF file have units of their own
+// on a GPU (kernels/types/block_units.h).
 #pragma once
 
 #include <optional>
@@ -35,8 +36,9 @@ class FragmentWeights {
 
   // Nothing: the matrix has another form. Error{kBadInput}: a scale is not positive.
   std::optional<ops::Weight> load() const;
-  // Whether load() gives a weight. Errors likewise.
-  bool holds() const;
+  std::int64_t rows() const { return rows_; }  // of this rank
+  // What load() gives, or the reason why it gives nothing; nothing: another form. Errors likewise.
+  std::optional<FragmentForm> form() const;
 
  private:
   // One part of the weight, and this rank's box of its tensor.
@@ -48,7 +50,6 @@ class FragmentWeights {
     const QuantMatrix* stored = nullptr;   // integers or e4m3 of a checkpoint
     std::optional<BlockType> blocks = {};  // of a GGUF file
   };
-  std::optional<FragmentForm> form() const;
   void add_stored(const ops::Weight& w, const Part& part, const ColumnOrder& order) const;
   void add_blocks(const ops::Weight& w, const Part& part) const;
   void add_numbers(const ops::Weight& w, const Part& part) const;

@@ -30,6 +30,13 @@ struct FragmentForm {
   DType scale = DType::kF16;
   ColumnOrder order = nullptr;
   std::string reason = {};
+
+  // Whether parts of both forms make a weight of this one.
+  bool is_as(const FragmentForm& other) const {
+    return format == other.format && group == other.group && scale == other.scale &&
+           (order == nullptr) == (other.order == nullptr) &&
+           (order == nullptr || *order == *other.order);
+  }
 };
 // All boxes are of integers, of e2m1, or of e4m3 (only integers have an order). Error{kBadInput}: a
 // scale is not positive.

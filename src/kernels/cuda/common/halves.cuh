@@ -14,6 +14,34 @@ __device__ inline std::uint32_t pack_f16(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(&both);
 }
 
+// a - b of two bfloat16; exact for integers of 8 bits.
+__device__ inline std::uint32_t subtract_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+#else
+  // a + (-1) b
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(b), "r"(0xBF80BF80u), "r"(a));
+#endif
+  return out;
+}
+__device__ inline std::uint32_t subtract_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+__device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0
+  return out;
+}
+
+__device__ inline std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+
 // Two e4m3 numbers of the low 16 bits as float16.
 __device__ inline std::uint32_t e4m3_pair(std::uint32_t pair) {
   const __half2_raw both =

@@ -1,5 +1,5 @@
 // GEMMs with weights in fragments inside kernels/cuda (kernels/types/int_fragments.h). kFp8:
-// experts alone. kFp4: MXFP4. kNvFp4: NVFP4.
+// experts alone. kFp4: MXFP4. kNvFp4: NVFP4. kQ2K to kQ6K: kernels/types/block_units.h.
 #pragma once
 
 #include "kernels/cuda/gemm/gemm.h"
@@ -8,7 +8,21 @@
 
 namespace sluice::cuda {
 
-enum class IntKind : std::uint8_t { kInt4, kInt8, kFp8, kFp4, kNvFp4 };
+enum class IntKind : std::uint8_t {
+  kInt4,
+  kInt8,
+  kFp8,
+  kFp4,
+  kNvFp4,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kQ41,
+  kQ50,
+  kQ51
+};
 
 // Weights of a GEMM; GemmArgs::w is not read.
 struct IntWeights {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/common/halves.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/gemm/block_fragments.cuh"
 #include "kernels/cuda/gemm/gemm_int.h"
 #include "kernels/types/int_fragments.h"
 
@@ -12,11 +13,16 @@ namespace sluice::cuda {
 inline constexpr int kUnitRows = 16, kFragmentUnitColumns = 128;
 inline constexpr int kUnitMmas = kFragmentUnitColumns / 16;
 
+// Kinds of more than four bits have fewer stages.
 template <IntKind kKind>
-inline constexpr int kBitsOf = kKind == IntKind::kInt8 || kKind == IntKind::kFp8 ? 8 : 4;
+inline constexpr int kBitsOf =
+    kIsBlocks<kKind> ? block_unit_of(kKind).bits()
+                     : (kKind == IntKind::kInt8 || kKind == IntKind::kFp8 ? 8 : 4);
+// Of a unit; of blocks what all lanes of a warp copy together.
 template <IntKind kKind>
 inline constexpr int kCodeBytes =
-    kUnitRows * kFragmentUnitColumns * kBitsOf<kKind> / 8;  // of a unit
+    kIsBlocks<kKind> ? block_unit_of(kKind).bytes() / (16 * kWarp) * (16 * kWarp)
+                     : kUnitRows * kFragmentUnitColumns * kBitsOf<kKind> / 8;
 template <IntKind kKind>
 inline constexpr int kScaleBytes = kKind == IntKind::kFp8                               ? 4
                                    : kKind == IntKind::kFp4 || kKind == IntKind::kNvFp4 ? 1
@@ -35,34 +41,6 @@ struct FragmentZeros {
     return {{__byte_perm(pair, 0x43u, 0x4040), __byte_perm(pair, 0x43u, 0x4141)}};
   }
 };
-
-// a - b of two bfloat16; exact for integers of 8 bits.
-__device__ inline std::uint32_t subtract_bf16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t out;
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-#else
-  // a + (-1) b
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(b), "r"(0xBF80BF80u), "r"(a));
-#endif
-  return out;
-}
-__device__ inline std::uint32_t subtract_f16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t out;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-}
-__device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t out;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0x80008000u));  // + -0
-  return out;
-}
-
-__device__ inline std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t out;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-}
 
 // The fragments of one MMA: rows g and g + 8 of columns 2 t and 2 t + 8, each with its neighbour.
 // Nibble i is the even column of register i, nibble i + 4 the odd one. A nibble in the mantissa of
@@ -247,6 +225,22 @@ void with_int_kind(const IntWeights& w, Body&& body) {
       return body.template operator()<IntKind::kFp8, false>();
     case IntKind::kFp4:
       return body.template operator()<IntKind::kFp4, true>();
+    case IntKind::kQ2K:
+      return body.template operator()<IntKind::kQ2K, false>();
+    case IntKind::kQ3K:
+      return body.template operator()<IntKind::kQ3K, false>();
+    case IntKind::kQ4K:
+      return body.template operator()<IntKind::kQ4K, false>();
+    case IntKind::kQ5K:
+      return body.template operator()<IntKind::kQ5K, false>();
+    case IntKind::kQ6K:
+      return body.template operator()<IntKind::kQ6K, false>();
+    case IntKind::kQ41:
+      return body.template operator()<IntKind::kQ41, false>();
+    case IntKind::kQ50:
+      return body.template operator()<IntKind::kQ50, false>();
+    case IntKind::kQ51:
+      return body.template operator()<IntKind::kQ51, false>();
     case IntKind::kNvFp4:  // its groups have scales in the fragments
       return body.template operator()<IntKind::kNvFp4, false>();
   }

@@ -47,7 +47,9 @@ class UnitPipeline {
     take_at_ = take_at_ + 1 == kStages ? 0 : take_at_ + 1;
     if constexpr (kKind == IntKind::kFp4 && !kHalves)
       if (have_small_scales(stage)) return multiply_scaled(stage, x, sums);
-    if constexpr (kKind == IntKind::kFp4 && kHalves)
+    if constexpr (kIsBlocks<kKind>)
+      multiply_blocks(stage, x, sums);
+    else if constexpr (kKind == IntKind::kFp4 && kHalves)
       multiply_e2m1(stage, x, sums);
     else if constexpr (kFine)
       multiply(stage, x, sums);
@@ -56,7 +58,7 @@ class UnitPipeline {
   }
 
  private:
-  static_assert(!kHalves || kKind != IntKind::kInt4);
+  static_assert(!kHalves || (kKind != IntKind::kInt4 && !kIsBlocks<kKind>));
   static __device__ void widen_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t (&a)[4]) {
     if constexpr (kHalves)
       bytes_to_halves<kKind>(low, high, a);
@@ -136,6 +138,49 @@ class UnitPipeline {
     for (int p = 0; p < kParts; ++p)
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums.c[p][0][i] += second_sums[p][i];
+  }
+
+  // Exact codes, with scales on the sums of a group. Where a group has a constant, too, an MMA of
+  // ones with x gives what it multiplies: the sum of the group's x.
+  __device__ void multiply_blocks(const unsigned char* stage, std::uint32_t x,
+                                  PipelineSums<kParts, 1>& sums) const {
+    using Blocks = BlockFragments<kKind>;
+    const int lane = threadIdx.x % kWarp;
+    const std::uint32_t ones[4] = {0x3F803F80u, 0x3F803F80u, 0x3F803F80u, 0x3F803F80u};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t xs[2][4];
+      ldmatrix_x4(xs[0], x + half * 128);
+      ldmatrix_x4(xs[1], x + half * 128 + 64);
+      const auto mma_step = [&](float(&c)[4], const std::uint32_t(&a)[4], int step) {
+        mma_m16n8k16(c, a, xs[step / 2][step % 2 * 2], xs[step / 2][step % 2 * 2 + 1]);
+      };
+      float x_sums[Blocks::kGroups][4] = {};
+      if constexpr (Blocks::kHasMinima)
+#pragma unroll
+        for (int step = 0; step < 4; ++step) mma_step(x_sums[step / Blocks::kSteps], ones, step);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const Blocks blocks(stage + p * w_.unit_bytes, half, lane);
+#pragma unroll
+        for (int group = 0; group < Blocks::kGroups; ++group) {
+          float group_sums[4] = {};
+#pragma unroll
+          for (int step = group * Blocks::kSteps; step < (group + 1) * Blocks::kSteps; ++step) {
+            std::uint32_t a[4];
+            blocks.to_codes(step, a);
+            mma_step(group_sums, a, step);
+          }
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float& sum = sums.c[p][0][i];
+            sum = fmaf(group_sums[i], blocks.s(i / 2, group), sum);
+            if constexpr (Blocks::kHasMinima)
+              sum = fmaf(x_sums[group][i], blocks.c(i / 2, group), sum);
+          }
+        }
+      }
+    }
   }
 
   // A unit is one group, so nothing branches between the MMAs of a part.

@@ -242,8 +242,23 @@ class IntConsumer {
   }
 
   __device__ void read(Chunk& chunk, const StagePlace& at, int index) {
-    const IntWeights& w = work_.weights();
     const unsigned char* unit = memory_.unit(at.stage, warp_, deep_);
+    if constexpr (kIsBlocks<kKind>)
+      read_blocks(chunk, unit, index);
+    else
+      read_codes(chunk, unit, index);
+  }
+
+  __device__ void read_blocks(Chunk& chunk, const unsigned char* unit, int index) {
+    static_assert(!kFine);
+    chunk.scale = {1, 1};
+    const BlockFragments<kKind> blocks(unit, index, lane_);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) blocks.to_weights(step, chunk.a[step]);
+  }
+
+  __device__ void read_codes(Chunk& chunk, const unsigned char* unit, int index) {
+    const IntWeights& w = work_.weights();
     const int g = lane_ / 4, group = index * kSteps * w.groups / kUnitMmas;
     chunk.scale = fragment_scales<kKind>(unit, group, g, w.in_bf16);
     if constexpr (kKind == IntKind::kFp4) {

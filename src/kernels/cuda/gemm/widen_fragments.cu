@@ -20,7 +20,9 @@ constexpr std::int64_t kPlaceBytes = 96 << 10;
 template <IntKind kKind>
 __device__ void read_step(const unsigned char* unit, int step, int lane, const FragmentZeros& zeros,
                           std::uint32_t (&a)[4]) {
-  if constexpr (kBitsOf<kKind> == 4) {
+  if constexpr (kIsBlocks<kKind>) {
+    BlockFragments<kKind>(unit, step / 4, lane).to_weights(step % 4, a);
+  } else if constexpr (kBitsOf<kKind> == 4) {
     const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(
         unit + (step / 4 * kWarp + lane) * 16 + step % 4 * 4);
     if constexpr (kKind == IntKind::kNvFp4)
@@ -52,7 +54,8 @@ __global__ void __launch_bounds__(kWidenWarps* kWarp)
 #pragma unroll
   for (int step = 0; step < kUnitMmas; ++step) {
     const int group = step * w.groups / kUnitMmas;
-    const float2 scale = fragment_scales<kKind>(unit, group, g, w.in_bf16);
+    float2 scale{1, 1};
+    if constexpr (!kIsBlocks<kKind>) scale = fragment_scales<kKind>(unit, group, g, w.in_bf16);
     FragmentZeros zeros = FragmentZeros::middle();
     if (kKind == IntKind::kInt4 && w.has_zeros) zeros = FragmentZeros::at(unit, w.groups, group, g);
     std::uint32_t a[4];

@@ -404,8 +404,9 @@ void pipeline_experts_fragments(Context& ctx, const Tensor& x, const IntWeights&
   down.sum = sum.ptr<float>(), down.sum_stride = sum.stride[0];
   down.n = up.k, down.k = up.n;
   down.staged_stride = static_cast<int>(int_staged_stride(shape.width));
-  with_int_kind(
-      w13, [&]<IntKind kKind, bool kFine>() { launch_both<kKind, kFine>(ctx, up, down, plan); });
+  with_int_kind(w13, [&]<IntKind kKind, bool kFine>() {
+    if constexpr (!kIsBlocks<kKind>) launch_both<kKind, kFine>(ctx, up, down, plan);
+  });
 }
 
 }  // namespace sluice::cuda

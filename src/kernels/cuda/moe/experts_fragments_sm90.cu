@@ -155,18 +155,21 @@ __global__ void __launch_bounds__(kGatherThreads)
 template <bool kGated>
 void launch(Context& ctx, const GroupedArgs& args, const GroupedPlan& plan) {
   with_int_kind(args.w, [&]<IntKind kKind, bool kFine>() {
-    const auto run = [&]<int kRows>() {
-      launch_dependent(
-          ctx, "grouped GEMM of experts in fragments", grouped_kernel<kKind, kRows, kFine, kGated>,
-          dim3(static_cast<unsigned>(plan.blocks)), Shape::kThreads, plan.shared_bytes, args);
-    };
-    switch (plan.rows) {
-      case 16:
-        return run.template operator()<16>();
-      case 64:
-        return run.template operator()<64>();
-      default:
-        return run.template operator()<128>();
+    if constexpr (!kIsBlocks<kKind>) {
+      const auto run = [&]<int kRows>() {
+        launch_dependent(ctx, "grouped GEMM of experts in fragments",
+                         grouped_kernel<kKind, kRows, kFine, kGated>,
+                         dim3(static_cast<unsigned>(plan.blocks)), Shape::kThreads,
+                         plan.shared_bytes, args);
+      };
+      switch (plan.rows) {
+        case 16:
+          return run.template operator()<16>();
+        case 64:
+          return run.template operator()<64>();
+        default:
+          return run.template operator()<128>();
+      }
     }
   });
 }

@@ -13,6 +13,7 @@ namespace {
 FragmentExperts shape_of(const Weight& w13, const Weight& w2) {
   check(w13.format == w2.format && w13.scale == w2.scale && w13.group == w2.group,
         "experts of formats {} and {}", static_cast<int>(w13.format), static_cast<int>(w2.format));
+  check(!ops::block_unit(w13.format).exists(), "experts of super-blocks");
   check(!w13.order.defined() && !w2.order.defined(), "experts with an order of columns");
   return {.experts = w2.count,
           .hidden = w2.rows,
