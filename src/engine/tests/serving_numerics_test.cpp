@@ -1,29 +1,15 @@
 // The types of a plan's arithmetic.
 #include <gtest/gtest.h>
 
-#include "checkpoint/load_config.h"
-#include "engine/serving_plan.h"
+#include "engine/testing/plan_inputs.h"
 
 namespace sluice {
 namespace {
 
-ModelConfig config_of(const std::string& name) {
-  return load_model_config(SLUICE_SOURCE_DIR "/bench/configs/" + name);
-}
-Machine cpu() {
-  return {.device = {}, .num_threads = 8, .numa_nodes = {{0, {0, 1}}, {1, {2, 3}}}};
-}
-Machine gpu() {
-  Machine machine = cpu();
-  machine.device = {.kind = DeviceKind::kCuda, .index = 1};
-  machine.sm = 90;
-  return machine;
-}
-Options with(std::initializer_list<std::pair<const char*, const char*>> values) {
-  Options options;
-  for (const auto& [name, value] : values) set_option(options, name, value);
-  return options;
-}
+using testing::config_of;
+using testing::cpu;
+using testing::gpu;
+using testing::with;
 
 TEST(ServingNumerics, TypesFollowOptionsCheckpointAndDevice) {
   struct Row {

@@ -3,33 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/load_config.h"
 #include "engine/engine.h"
+#include "engine/testing/plan_inputs.h"
 
 namespace sluice {
 namespace {
 
+using testing::config_of;
+using testing::cpu;
+using testing::gpu;
+using testing::with;
+
 using ::testing::HasSubstr;
 
 constexpr const char* kConfigs = SLUICE_SOURCE_DIR "/bench/configs/";
-
-ModelConfig config_of(const std::string& name) {
-  return load_model_config(kConfigs + name);
-}
-Machine cpu() {
-  return {.device = {}, .num_threads = 8, .numa_nodes = {{0, {0, 1}}, {1, {2, 3}}}};
-}
-Machine gpu() {
-  Machine machine = cpu();
-  machine.device = {.kind = DeviceKind::kCuda, .index = 1};
-  machine.sm = 90;
-  return machine;
-}
-Options with(std::initializer_list<std::pair<const char*, const char*>> values) {
-  Options options;
-  for (const auto& [name, value] : values) set_option(options, name, value);
-  return options;
-}
 
 // What cannot be served, and of which option; each text stands here once as users see it.
 TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {

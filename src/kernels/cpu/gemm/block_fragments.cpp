@@ -1,6 +1,7 @@
 // Blocks of GGUF files in the order of MMA fragments (kernels/types/block_units.h): what the
 // kernels of a GPU compute. A CPU serves such blocks in tiles (super_layout.h), which are faster.
 #include "kernels/types/block_fragments.h"
+#include "kernels/cpu/common/bias.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
 
@@ -28,13 +29,6 @@ float dot(const T* x, const float* w, std::int64_t columns) {
   float sum = 0;
   for (std::int64_t k = 0; k < columns; ++k) sum += static_cast<float>(x[k]) * w[k];
   return sum;
-}
-
-float bias_at(const Tensor& bias, std::int64_t n) {
-  if (!bias.defined()) return 0;
-  if (bias.dtype == DType::kBF16) return static_cast<float>(bias.ptr<BF16>()[n]);
-  if (bias.dtype == DType::kF16) return static_cast<float>(bias.ptr<F16>()[n]);
-  return bias.ptr<float>()[n];
 }
 
 }  // namespace

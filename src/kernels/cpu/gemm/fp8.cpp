@@ -2,6 +2,7 @@
 // every device. Models on a CPU keep FP8 in fragments (fragment_rows.h).
 #include <vector>
 
+#include "kernels/cpu/common/bias.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
 
@@ -53,13 +54,6 @@ float dot(const float* x, const float* w, std::int64_t count) {
   float sum = 0;
   for (const float lane : lanes) sum += lane;
   return sum;
-}
-
-float bias_at(const Tensor& bias, std::int64_t n) {
-  if (!bias.defined()) return 0;
-  if (bias.dtype == DType::kBF16) return static_cast<float>(bias.ptr<BF16>()[n]);
-  if (bias.dtype == DType::kF16) return static_cast<float>(bias.ptr<F16>()[n]);
-  return bias.ptr<float>()[n];
 }
 
 }  // namespace

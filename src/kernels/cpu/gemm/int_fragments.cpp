@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "kernels/cpu/common/bias.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm/fragment_rows.h"
@@ -41,12 +42,6 @@ constexpr std::array<std::uint8_t, 64> places_of(int piece, bool are_pairs) {
 }
 constexpr auto kPlacesOf4Bits = places_of(64, false), kPairsOf4Bits = places_of(64, true),
                kPlacesOf8Bits = places_of(32, true);
-
-float bias_at(const Tensor& bias, std::int64_t n) {
-  if (bias.dtype == DType::kBF16) return static_cast<float>(bias.ptr<BF16>()[n]);
-  if (bias.dtype == DType::kF16) return static_cast<float>(bias.ptr<F16>()[n]);
-  return bias.ptr<float>()[n];
-}
 
 }  // namespace
 
