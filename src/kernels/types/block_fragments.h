@@ -43,10 +43,6 @@ constexpr FragmentUnit::Code low_at(const BlockUnit& form, int row, int column) 
   return plane_at(form.low_bits, row, column);
 }
 
-}  // namespace block_fragments
-
-namespace block_fragments {
-
 // Writes bits [from, from + kBits) of the codes of a unit into a plane of 1 or 2 bits, word by
 // word.
 template <int kBits>
@@ -117,10 +113,10 @@ inline void put_block_unit(Format format, const BlockRow* rows, std::uint8_t* un
   put_fragment_codes(FragmentUnit{.bits = 4}, codes, kFragmentColumns, unit);
 }
 
-// The same numbers again.
+// Reads a row of a unit.
 inline BlockRow block_row_of(Format format, int row, const std::uint8_t* unit) {
   const BlockUnit form = block_unit(format);
-  BlockRow row_of;
+  BlockRow out;
   for (int k = 0; k < kFragmentColumns; ++k) {
     const FragmentUnit::Code low = block_fragments::low_at(form, row, k);
     int code = unit[low.byte] >> low.shift & ((1 << form.low_bits) - 1);
@@ -129,7 +125,7 @@ inline BlockRow block_row_of(Format format, int row, const std::uint8_t* unit) {
       code |= (unit[form.low_bytes() + high.byte] >> high.shift & ((1 << form.high_bits) - 1))
               << form.low_bits;
     }
-    row_of.codes[k] = static_cast<std::uint8_t>(code);
+    out.codes[k] = static_cast<std::uint8_t>(code);
   }
   const int place = FragmentUnit::place(row);
   std::uint64_t scales = 0;
@@ -141,26 +137,26 @@ inline BlockRow block_row_of(Format format, int row, const std::uint8_t* unit) {
   for (int g = 0; g < form.groups; ++g) {
     const auto byte = static_cast<unsigned>(scales >> 8 * g & 255);
     if (form.scale_bytes == 0) {
-      row_of.scales[g] = 1, row_of.minima[g] = -1;
+      out.scales[g] = 1, out.minima[g] = -1;
     } else if (format == kQ3K) {
-      row_of.scales[g] = static_cast<std::int8_t>(
+      out.scales[g] = static_cast<std::int8_t>(
           static_cast<int>((scales >> 4 * g & 15) | (more >> 2 * g & 3) << 4) - 32);
     } else if (form.more_bytes > 0) {
-      row_of.scales[g] = static_cast<std::int8_t>(byte & 63);
-      row_of.minima[g] = static_cast<std::int8_t>(byte >> 6 | (more >> 4 * g & 15) << 2);
+      out.scales[g] = static_cast<std::int8_t>(byte & 63);
+      out.minima[g] = static_cast<std::int8_t>(byte >> 6 | (more >> 4 * g & 15) << 2);
     } else if (form.has_minima) {
-      row_of.scales[g] = static_cast<std::int8_t>(byte & 15);
-      row_of.minima[g] = static_cast<std::int8_t>(byte >> 4);
+      out.scales[g] = static_cast<std::int8_t>(byte & 15);
+      out.minima[g] = static_cast<std::int8_t>(byte >> 4);
     } else {
-      row_of.scales[g] = static_cast<std::int8_t>(byte);
+      out.scales[g] = static_cast<std::int8_t>(byte);
     }
   }
   const std::uint8_t* d = unit + form.d_at() + place * form.d_bytes();
   for (int i = 0; i < form.num_d(); ++i, d += form.each_d_bytes()) {
-    std::memcpy(&row_of.d[i].bits, d, 2);
-    if (form.has_minima) std::memcpy(&row_of.d_min[i].bits, d + 2, 2);
+    std::memcpy(&out.d[i].bits, d, 2);
+    if (form.has_minima) std::memcpy(&out.d_min[i].bits, d + 2, 2);
   }
-  return row_of;
+  return out;
 }
 
 }  // namespace sluice::ops

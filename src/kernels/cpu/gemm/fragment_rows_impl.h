@@ -20,8 +20,7 @@
 // - kNear, kFar          prefetch distances, see streams.h
 // - kSteps<N>, kSumsOfLine<N>
 // - zero(), load(), store(), load_w(), store_w(), fma(), dot(sum, w, x)
-// - tables<N, kGroups>(zeros)    what the codes of two rows become; zero points of the two rows,
-// and
+// - tables<N, kGroups>(zeros)   what the codes of two rows become; zero points of the two rows, and
 //                        of the next group 16 bytes on. kGroups: of a piece, 1, 2 or 4
 // - widen<N, kGroups>(line, tables, out)    out[step * kSumsOfLine + sum]
 // - x_step<N, kStep>(x)  numbers of x of one step of a piece
