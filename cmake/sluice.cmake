@@ -44,14 +44,7 @@ function(sluice_library name)
   list(APPEND tests ${more_tests})
   if(SLUICE_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE sluice_${name} GTest::gmock GTest::gtest_main ${ARG_EXTERNAL})
-    # Only the files that name it: a compiler cache keeps the others for every checkout.
-    foreach(test ${tests})
-      file(STRINGS ${test} uses REGEX SLUICE_SOURCE_DIR LIMIT_COUNT 1)
-      if(uses)
-        set_property(SOURCE ${test} APPEND PROPERTY COMPILE_DEFINITIONS SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-      endif()
-    endforeach()
+    target_link_libraries(${name}_test PRIVATE sluice_${name} sluice_source_dir GTest::gmock GTest::gtest_main ${ARG_EXTERNAL})
     gtest_discover_tests(${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES
                          DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT 900)

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -19,7 +20,7 @@ class FilesDigest : public ::testing::Test {
   std::string copy(const std::string& name) {
     const fs::path directory = root_ / name;
     fs::create_directories(directory);
-    for (const auto& entry : fs::directory_iterator(SLUICE_SOURCE_DIR "/tests/golden/models/qwen3"))
+    for (const auto& entry : fs::directory_iterator(source_dir() + "/tests/golden/models/qwen3"))
       if (entry.is_regular_file()) fs::copy(entry.path(), directory);
     return directory.string();
   }

@@ -1,4 +1,5 @@
 #include "config/deepseek_config.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ TEST(DeepseekConfig, OfFixtures) {
         Row{"deepseek-v32", true, true, true}, Row{"glm-moe-dsa", true, true, true},
         Row{"qwen3-moe", false, false, false}}) {
     const ModelConfig config =
-        load_config_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + row.fixture);
+        load_config_json(source_dir() + "/tests/golden/models/" + row.fixture);
     EXPECT_EQ(is_deepseek_mla(config), row.mla) << row.fixture;
     EXPECT_EQ(is_deepseek_nsa(config), row.nsa) << row.fixture;
     const auto draft = draft_override(config);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "config/generation_config.h"
 
 namespace sluice {
@@ -51,7 +52,7 @@ TEST(EndTokens, WhatIsNoIdIsNotedAndLeftOut) {
 }
 
 TEST(EndTokens, ConfigsOfBothLevelsCount) {
-  const std::string directory = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  const std::string directory = source_dir() + "/models/sluice-tiny";
   Json outer = {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"eos_token_id", 4}};
   outer["text_config"] =
       parse_json_or_throw(read_text_beneath(directory, "config.json", 1 << 20).value(), "");

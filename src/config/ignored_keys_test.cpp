@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -13,7 +14,7 @@ using testing::Contains;
 using testing::IsEmpty;
 using testing::Not;
 
-const std::string kTiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+const std::string kTiny = source_dir() + "/models/sluice-tiny";
 
 TEST(IgnoredKeys, KeysThatChangeNothingAreFound) {
   Json config =

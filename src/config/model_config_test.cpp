@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/testing/errors.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -22,7 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-const fs::path kModels = fs::path(SLUICE_SOURCE_DIR) / "tests/golden/models";
+const fs::path kModels = fs::path(source_dir()) / "tests/golden/models";
 
 std::string text_of(const std::string& model, std::string_view file = "config.json") {
   const auto text = read_text_beneath((kModels / model).string(), file, 1 << 20);
@@ -244,7 +245,7 @@ TEST(ModelConfig, RopeSpellings) {
 }
 
 TEST(ModelConfig, SluiceTinyAndOverrides) {
-  const std::string directory = (fs::path(SLUICE_SOURCE_DIR) / "models/sluice-tiny").string();
+  const std::string directory = (fs::path(source_dir()) / "models/sluice-tiny").string();
   const ModelConfig c = load_config_json(directory);
   EXPECT_EQ(c.num_layers, 6);
   EXPECT_THAT(c.eos_token_ids, ElementsAre(0, 4, 6));

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "engine/model_choice.h"
 #include "engine/testing/collector.h"
 
@@ -17,7 +18,7 @@ namespace sluice {
 namespace {
 
 std::string golden_directory(const std::string& name) {
-  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  return source_dir() + "/tests/golden/models/" + name;
 }
 
 Json read_json(const std::string& path) {

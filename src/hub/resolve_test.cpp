@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 
 namespace sluice {
@@ -165,7 +166,7 @@ TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {
 }
 
 TEST(GenerationConfig, UnionOfStopsAndRanges) {
-  const std::string tiny = std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny";
+  const std::string tiny = source_dir() + "/models/sluice-tiny";
   const ModelConfig model = load_model_config(tiny);
   const GenerationConfig c = load_generation_config(tiny, model);
   EXPECT_EQ(c.temperature, 0.6);

@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include "base/testing/source_dir.h"
 #include "models/testing/driver.h"
 #include "models/testing/golden_support.h"
 
@@ -11,7 +12,7 @@ namespace sluice::testing {
 namespace {
 
 std::string model_directory() {
-  return std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny";
+  return source_dir() + "/models/sluice-tiny";
 }
 
 // Maximum error of the best `top` log-probabilities at every output token, teacher-forced in one
@@ -45,8 +46,7 @@ TEST(SluiceTiny, RecordedConversations) {
   options.threads = 2;
   options.max_tokens = 8192;
   TestDriver driver(model_directory(), options);
-  const Json records =
-      read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const Json records = read_json(source_dir() + "/tests/golden", "sluice-tiny.json");
   int sequence = 0, num_short = 0, num_long = 0;
   double worst_short = 0, worst_long = 0;
   for (const Json& record : records) {
@@ -77,8 +77,7 @@ TEST(SluiceTiny, RotatedIndexKeysChooseTheSame) {
   TestDriver plain(model_directory(), options);
   options.index_hadamard = true;
   TestDriver rotated(model_directory(), options);
-  const Json records =
-      read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const Json records = read_json(source_dir() + "/tests/golden", "sluice-tiny.json");
   const auto long_record = std::find_if(records.begin(), records.end(), [](const Json& record) {
     return record["kind"] == "lookup30";
   });
@@ -97,8 +96,7 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   TestDriver exact(model_directory(), options);
   options.numerics.index_stored = DType::kF8E4M3;
   TestDriver narrow(model_directory(), options);
-  const Json records =
-      read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const Json records = read_json(source_dir() + "/tests/golden", "sluice-tiny.json");
   std::vector<int> cuts;
   for (int layer = 1; layer < exact.config().num_layers; ++layer) cuts.push_back(layer);
   int sequence = 0;

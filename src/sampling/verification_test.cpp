@@ -15,6 +15,7 @@
 #include "base/build.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "base/thread_pool.h"
 #include "sampling/host_sampler.h"
 
@@ -267,8 +268,8 @@ TEST(Verification, AMaskThatEndsTheDraftsSkipsItsRows) {
 // Reference chains (trees with one child a node) that lie beside the repository on machines of
 // developers.
 TEST(Verification, AcceptsWhatReferenceChainsAccept) {
-  const std::filesystem::path file = std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() /
-                                     "shared/golden/speculation/tree.json";
+  const std::filesystem::path file =
+      std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation/tree.json";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
   std::stringstream text;
   text << std::ifstream(file).rdbuf();

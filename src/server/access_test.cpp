@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/testing/source_dir.h"
 #include "server/core/errors.h"
 #include "server/testing/server_fixture.h"
 
@@ -232,8 +233,7 @@ TEST(Errors, TheCatalogueHoldsEveryCodeOfTheLayersBelow) {
   namespace fs = std::filesystem;
   int found = 0;
   for (const char* folder : {"engine", "scheduler", "server", "text"}) {
-    for (const auto& entry :
-         fs::recursive_directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/src/" + folder)) {
+    for (const auto& entry : fs::recursive_directory_iterator(source_dir() + "/src/" + folder)) {
       const std::string path = entry.path().string();
       if (!path.ends_with(".cpp") || path.ends_with("_test.cpp")) continue;
       std::ifstream file(path);

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "text/tokenizer/files/sentencepiece_model.h"
 
@@ -63,8 +64,8 @@ class FromTokenizerJson : public testing::TestWithParam<std::pair<const char*, c
 
 TEST_P(FromTokenizerJson, SameTokens) {
   const auto [fixture, pre] = GetParam();
-  const std::string text = read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" +
-                                     fixture + "/tokenizer.json");
+  const std::string text =
+      read_file(source_dir() + "/tests/golden/tokenizers/" + fixture + "/tokenizer.json");
   const Json json = parse_json_or_throw(text, fixture);
   const auto original = Tokenizer::from_json(text, fixture);
   GgufWriter writer = writer_of(json, pre);
@@ -142,8 +143,7 @@ class FromSentencePiece : public testing::TestWithParam<const char*> {};
 
 // The ids are those of the sentencepiece library.
 TEST_P(FromSentencePiece, TokensOfTheLibrary) {
-  const std::string fixture =
-      std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" + GetParam();
+  const std::string fixture = source_dir() + "/tests/golden/tokenizers/" + GetParam();
   const SentencePieceModel model =
       parse_sentencepiece(read_file(fixture + "/tokenizer.model"), GetParam());
   const TestFolder folder;
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, FromSentencePiece,
 // older classes of transformers.
 TEST(ModelText, SentencePiecePrefixAfterSpecialTokens) {
   const std::string fixture =
-      std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/spm-bpe-llama2/tokenizer.model";
+      source_dir() + "/tests/golden/tokenizers/spm-bpe-llama2/tokenizer.model";
   const SentencePieceModel model = parse_sentencepiece(read_file(fixture), "spm");
   GgufWriter writer = writer_of(model);
   writer.number("tokenizer.ggml.add_bos_token", false).number("tokenizer.ggml.add_eos_token", true);
@@ -202,10 +202,8 @@ TEST(ModelText, SentencePiecePrefixAfterSpecialTokens) {
 GgufWriter byte_tokens() {
   // 256 characters of the byte alphabet, then two marks.
   std::vector<std::string> tokens;
-  const auto original =
-      parse_json_or_throw(read_file(std::string(SLUICE_SOURCE_DIR) +
-                                    "/tests/golden/tokenizers/gpt2-bytelevel/tokenizer.json"),
-                          "gpt2");
+  const auto original = parse_json_or_throw(
+      read_file(source_dir() + "/tests/golden/tokenizers/gpt2-bytelevel/tokenizer.json"), "gpt2");
   std::vector<std::pair<std::size_t, std::string>> by_id;
   for (const auto& [text, id] : original["model"]["vocab"].items())
     if (text.size() <= 2 &&

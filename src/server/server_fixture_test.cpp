@@ -1,5 +1,6 @@
 #include "server/testing/server_fixture.h"
 
+#include "base/testing/source_dir.h"
 #include "server/core/grammars.h"
 #include "server/core/pooling_model.h"
 
@@ -169,7 +170,7 @@ ServerLimits test_limits() {
 
 TestServer::TestServer(TestServerConfig config) {
   static const std::shared_ptr<const Tokenizer> kTokenizer =
-      Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+      Tokenizer::load(source_dir() + "/models/sluice-tiny");
   tokenizer = kTokenizer;
   engine = std::make_shared<FakeEngine>(tokenizer, stop_matcher_factory(tokenizer));
   EncodeOptions plain;
@@ -191,7 +192,7 @@ void TestServer::attach() {
   model->engine = engine;
   model->tokenizer = tokenizer;
   static const std::shared_ptr<const ChatTemplate> kTemplate =
-      ChatTemplate::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+      ChatTemplate::load(source_dir() + "/models/sluice-tiny");
   model->chat_template = kTemplate;
   model->names = {"tiny", "org/other"};
   model->reasoning_parser = "glm45";

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "batch/draft_paths.h"
 
 namespace sluice {
@@ -115,8 +116,8 @@ TEST(DraftTree, DraftsWithoutTheirForerunnersAreNotKept) {
 
 // References lie beside the repository on machines of developers.
 TEST(DraftTree, EqualsTheReferences) {
-  const auto file = std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() /
-                    "shared/golden/speculation/tree.json";
+  const auto file =
+      std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation/tree.json";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
   std::stringstream text;
   text << std::ifstream(file).rdbuf();

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -91,8 +92,8 @@ TEST(Ngram, AGrowingTextFindsWhatComparingEveryPlaceFinds) {
 
 // Reference look-ups that lie beside the repository on machines of developers.
 TEST(Ngram, EqualsReferenceLookUps) {
-  const std::filesystem::path file = std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() /
-                                     "shared/golden/speculation/ngram.json";
+  const std::filesystem::path file =
+      std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation/ngram.json";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
   std::stringstream text;
   text << std::ifstream(file).rdbuf();

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -119,8 +120,8 @@ Floats rows_of(const Json& rows) {
 
 // References lie beside the repository on machines of developers.
 TEST(Verification, EqualsRecordedVerdicts) {
-  const auto file = std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() /
-                    "shared/golden/speculation/verify.json";
+  const auto file =
+      std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation/verify.json";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
   std::stringstream text;
   text << std::ifstream(file).rdbuf();

@@ -3,6 +3,7 @@
 // and whole where it may end; the spans lie inside it, and a rollback leaves nothing behind.
 #include <memory>
 
+#include "base/testing/source_dir.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
 #include "text/grammar/captures/captures.h"
@@ -17,8 +18,7 @@ using namespace grammar;
 
 const std::shared_ptr<const Vocabulary>& vocabulary() {
   static const auto made = [] {
-    const auto tokenizer =
-        Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/o200k");
+    const auto tokenizer = Tokenizer::load(source_dir() + "/tests/golden/tokenizers/o200k");
     return std::make_shared<const Vocabulary>(*tokenizer, tokenizer->size() + 1);
   }();
   return made;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/testing/source_dir.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
 #include "text/tokenizer/detokenizer.h"
@@ -43,8 +44,8 @@ const Tokenizer& tokenizer(std::size_t i) {
   static const std::vector<std::unique_ptr<Tokenizer>> all = [] {
     std::vector<std::unique_ptr<Tokenizer>> made;
     for (const Fixture& fixture : kFixtures) {
-      made.push_back(Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" +
-                                     std::string(fixture.name)));
+      made.push_back(
+          Tokenizer::load(source_dir() + "/tests/golden/tokenizers/" + std::string(fixture.name)));
     }
     return made;
   }();

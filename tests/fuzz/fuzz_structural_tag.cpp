@@ -3,6 +3,7 @@
 // along a text of allowed tokens agree with the matcher, and no state is without a way on.
 #include <memory>
 
+#include "base/testing/source_dir.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
 #include "text/grammar/constraint.h"
@@ -14,8 +15,7 @@ namespace {
 
 const std::shared_ptr<const grammar::Vocabulary>& vocabulary() {
   static const auto made = [] {
-    const auto tokenizer =
-        Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/o200k");
+    const auto tokenizer = Tokenizer::load(source_dir() + "/tests/golden/tokenizers/o200k");
     return std::make_shared<const grammar::Vocabulary>(*tokenizer, tokenizer->size() + 1);
   }();
   return made;

@@ -1,4 +1,5 @@
 #include "fuzz_support.h"
+#include "base/testing/source_dir.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,7 +11,7 @@
 namespace sluice::fuzz {
 
 std::string golden_text(const std::string& path) {
-  const std::string full = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/" + path;
+  const std::string full = source_dir() + "/tests/golden/" + path;
   std::ifstream file(full, std::ios::binary);
   must_hold(file.good(), full + " cannot be read");
   std::ostringstream text;
@@ -21,7 +22,7 @@ std::string golden_text(const std::string& path) {
 std::vector<std::string> golden_texts(const std::string& folder, const std::string& file,
                                       std::size_t max_bytes) {
   std::vector<std::string> paths;
-  const std::filesystem::path root = std::string(SLUICE_SOURCE_DIR) + "/tests/golden";
+  const std::filesystem::path root = source_dir() + "/tests/golden";
   for (const auto& entry : std::filesystem::directory_iterator(root / folder)) {
     const std::filesystem::path path = entry.path() / file;
     if (std::filesystem::exists(path) && std::filesystem::file_size(path) <= max_bytes)

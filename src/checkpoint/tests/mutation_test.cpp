@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/files/checkpoint.h"
 #include "config/model_config.h"
 
@@ -108,7 +109,7 @@ TEST(Mutations, ConfigsAreReadOrRefused) {
   set_log_level(LogLevel::kOff);
   std::vector<std::string> seeds;
   for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models"))
+       std::filesystem::directory_iterator(source_dir() + "/tests/golden/models"))
     seeds.push_back(read_text_beneath(entry.path().string(), "config.json", 1 << 20).value());
   Random random(1);
   Counts counts;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/testing/errors.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/files/checkpoint.h"
 #include "checkpoint/quantized/quant_formats.h"
 #include "checkpoint/testing/pt_writer.h"
@@ -23,7 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const std::string kData = std::string(SLUICE_SOURCE_DIR) + "/tests/data/torch";
+const std::string kData = source_dir() + "/tests/data/torch";
 
 std::string open_error(const std::string& bytes) {
   const TestFolder folder;

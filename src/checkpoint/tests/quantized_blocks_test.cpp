@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/gguf/gguf_types.h"
 
 namespace sluice {
@@ -110,8 +111,7 @@ TEST(QuantizedBlocks, EveryTypeAsTheGgufPackageHasIt) {
       out += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
     return out;
   };
-  const auto text = read_text_beneath(std::string(SLUICE_SOURCE_DIR) + "/tests/data/gguf",
-                                      "blocks.json", 1 << 20);
+  const auto text = read_text_beneath(source_dir() + "/tests/data/gguf", "blocks.json", 1 << 20);
   const Json rows = parse_json_or_throw(*text, "blocks.json");
   EXPECT_EQ(rows.size(), std::size(kGgufTensorTypes) - 3);  // all but float32, float16 and bfloat16
   for (const GgufTensorType& type : kGgufTensorTypes) {

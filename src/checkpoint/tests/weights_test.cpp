@@ -20,6 +20,7 @@
 #include "base/hash.h"
 #include "base/testing/errors.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/files_digest.h"
 #include "checkpoint/tensors/convert.h"
 #include "checkpoint/weight_source.h"
@@ -458,8 +459,7 @@ TEST(WeightSource, DummyWeightsAreNormalAndDoNotDependOnTheBox) {
 }
 
 TEST(WeightSource, SluiceTinyLoads) {
-  const WeightSource source =
-      WeightSource::checkpoint(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  const WeightSource source = WeightSource::checkpoint(source_dir() + "/models/sluice-tiny");
   EXPECT_EQ(source.total_bytes(), 45'747'584u);  // metadata.total_size of the index
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     std::vector<std::byte> out;

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/testing/source_dir.h"
 #include "cli/arguments.h"
 #include "cli/bench/bench_dataset.h"
 #include "cli/bench/http_client.h"
@@ -18,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kTiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+const std::string kTiny = source_dir() + "/models/sluice-tiny";
 
 TEST(HttpUrl, IsTakenApart) {
   const HttpUrl plain = parse_url("http://localhost:30000/");

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/testing/source_dir.h"
 #include "cli/chat/terminal.h"
 #include "server/serve.h"
 
@@ -62,7 +63,7 @@ class Session : public testing::Test {
   static void SetUpTestSuite() {
     set_log_level(LogLevel::kError);
     Options options;
-    options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+    options.model = source_dir() + "/models/sluice-tiny";
     options.dtype = "float32";
     options.max_total_tokens = 4096;
     options.max_running_requests = 1;

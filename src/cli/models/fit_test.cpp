@@ -1,5 +1,6 @@
 #include "cli/models/fit.h"
 
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +66,7 @@ TEST(Fit, ShortContextsAndLittleMemory) {
 }
 
 TEST(Fit, WorkingMemoryGrowsWithTheStep) {
-  const ModelConfig c = load_model_config(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const ModelConfig c = load_model_config(source_dir() + "/models/sluice-tiny");
   EXPECT_GT(working_bytes(c, 512, 8, 8192), working_bytes(c, 256, 8, 8192));
   EXPECT_GT(working_bytes(c, 512, 128, 8192), working_bytes(c, 512, 8, 8192));
   EXPECT_EQ(working_bytes(c, 512, 8, 128), working_bytes(c, 128, 8, 8192));

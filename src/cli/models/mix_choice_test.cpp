@@ -1,5 +1,6 @@
 #include "cli/models/mix_choice.h"
 
+#include "base/testing/source_dir.h"
 #include "cli/models/serve_command.h"
 #include "cli/models/testing/measured_steps.h"
 
@@ -22,7 +23,7 @@ constexpr const char* kModels[] = {"deepseek-v2-lite", "deepseek-v3.2", "glm-5",
                                    "qwen3-30b-a3b",    "qwen3-8b"};
 
 std::string directory_of(const std::string& model) {
-  return SLUICE_SOURCE_DIR "/bench/configs/" + model;
+  return source_dir() + "/bench/configs/" + model;
 }
 
 // Steps that the model misses by more than the 10 % of docs/cost_model.md, which has the reasons.
@@ -71,7 +72,7 @@ double bound_of(const MeasuredStep& step) {
 TEST(CostModel, PredictsWhatWasMeasured) {
   int count = 0, within = 0, of_one = 0, of_two = 0;
   for (const char* file : {"h200.json", "gpu_steps.json"})
-    for (const MeasuredStep& step : measured_steps(SLUICE_SOURCE_DIR, file)) {
+    for (const MeasuredStep& step : measured_steps(source_dir(), file)) {
       const double error = step.predicted(calibrated_constants()) / step.seconds - 1;
       EXPECT_LE(std::abs(error), bound_of(step))
           << step.name << ", " << (step.is_decode ? "decode" : "prefill") << ", batch "

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "cli/files.h"
@@ -22,7 +23,7 @@ using testing::Contains;
 using testing::IsEmpty;
 using testing::Not;
 
-const std::string kTiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+const std::string kTiny = source_dir() + "/models/sluice-tiny";
 
 TEST(ModelFiles, StoredTypesAreSummed) {
   const std::vector<StoredType> types = stored_types(kTiny);
@@ -30,7 +31,7 @@ TEST(ModelFiles, StoredTypesAreSummed) {
   EXPECT_EQ(types[0].dtype, "bfloat16");
   EXPECT_EQ(types[1].dtype, "float32");
   EXPECT_GT(types[0].bytes, 40 << 20);
-  EXPECT_THAT(stored_types(SLUICE_SOURCE_DIR "/bench/configs/glm-5"), IsEmpty());
+  EXPECT_THAT(stored_types(source_dir() + "/bench/configs/glm-5"), IsEmpty());
 }
 
 // Who sees "no weights" would serve random ones.
@@ -44,7 +45,7 @@ TEST(ModelFiles, WeightsThatAreDamagedAreNotTakenForNone) {
 }
 
 TEST(ModelFiles, WeightsLieAsTheOptionsSay) {
-  const std::string model = SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b";
+  const std::string model = source_dir() + "/bench/configs/qwen3-8b";
   const ModelConfig config = load_model_config(model);
   const ModelSize size = model_size(config);
   const auto bytes = [&](std::string_view dtype, std::string_view quantization, int group) {
@@ -63,7 +64,7 @@ TEST(ModelFiles, WeightsLieAsTheOptionsSay) {
 }
 
 TEST(ModelFiles, ExpertsOfMxfp4TakeTheirBits) {
-  const std::string model = SLUICE_SOURCE_DIR "/bench/configs/gpt-oss-20b";
+  const std::string model = source_dir() + "/bench/configs/gpt-oss-20b";
   const ModelConfig config = load_model_config(model);
   const ModelSize size = model_size(config);
   // 24 layers of 32 experts with three matrices of 2,880 x 2,880, and biases.
@@ -79,7 +80,7 @@ TEST(ModelFiles, ExpertsOfMxfp4TakeTheirBits) {
 }
 
 TEST(ModelFiles, Nvfp4TakesItsBits) {
-  const std::string model = SLUICE_SOURCE_DIR "/bench/configs/qwen3-30b-a3b";
+  const std::string model = source_dir() + "/bench/configs/qwen3-30b-a3b";
   ModelConfig config = load_model_config(model);
   config.quantization = {.method = "modelopt", .format = "nvfp4", .bits = 4};
   for (const std::string_view load : {"auto", "dummy"}) {
@@ -111,7 +112,7 @@ TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
   EXPECT_EQ(stored_types(path)[0].dtype, "Q8_0");
 
   ModelConfig config =
-      load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-0.6b");  // bfloat16, as blocks are
+      load_model_config(source_dir() + "/bench/configs/qwen3-0.6b");  // bfloat16, as blocks are
   const auto bits = [&](std::string_view dtype, std::string_view quantization) {
     Options options;
     options.dtype = dtype;
@@ -135,7 +136,7 @@ TEST(ModelFiles, SomeBlocksOfAFileStayOnAGpu) {
   TestFolder folder;
   folder.write("x.gguf", writer.bytes());
   const std::string path = folder.path() + "/x.gguf";
-  const ModelConfig config = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-0.6b");
+  const ModelConfig config = load_model_config(source_dir() + "/bench/configs/qwen3-0.6b");
   const WeightForm form = weight_form(resolve_or_throw({}, config, imagined_gpu()), config, path);
   EXPECT_DOUBLE_EQ(form.linear_bits, (1184.0 * 8 / 2048 + 16) / 2);
   EXPECT_DOUBLE_EQ(form.product_bits, 16);
@@ -143,7 +144,7 @@ TEST(ModelFiles, SomeBlocksOfAFileStayOnAGpu) {
 }
 
 TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {
-  const std::string configs = SLUICE_SOURCE_DIR "/bench/configs/";
+  const std::string configs = source_dir() + "/bench/configs/";
   const ModelConfig config = load_model_config(configs + "qwen3-8b");
   Options options;
   const auto bytes = [&] {

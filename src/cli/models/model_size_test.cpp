@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 #include "checkpoint/weight_source.h"
 #include "cli/models/model_files.h"
@@ -15,10 +16,10 @@
 namespace sluice {
 namespace {
 
-const std::string kModels = SLUICE_SOURCE_DIR "/tests/golden/models/";
+const std::string kModels = source_dir() + "/tests/golden/models/";
 const std::string kMoreModels = SLUICE_BINARY_DIR "/golden/";
-const std::string kTiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
-const std::string kConfigs = SLUICE_SOURCE_DIR "/bench/configs/";
+const std::string kTiny = source_dir() + "/models/sluice-tiny";
+const std::string kConfigs = source_dir() + "/bench/configs/";
 
 // Elements of the tensors that the model uses: not next-token-prediction layers, nor a head that is
 // tied.

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "cli/arguments.h"
 #include "cli/verify/verify_compare.h"
 #include "cli/verify/verify_golden.h"
@@ -177,7 +178,7 @@ TEST(Verify, ModesAreParsed) {
 }
 
 TEST(Verify, GoldenFilesOfTheRepositoryAreRead) {
-  const std::string root = SLUICE_SOURCE_DIR "/tests/golden/";
+  const std::string root = source_dir() + "/tests/golden/";
   const GoldenFile model = read_golden_file(root + "models/glm-moe-dsa/golden.json");
   EXPECT_FALSE(model.chat_records);
   EXPECT_TRUE(model.has_discrete_choices);

@@ -5,13 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 #include "engine/serving_plan.h"
 
 namespace sluice::testing {
 
 inline ModelConfig config_of(const std::string& name) {
-  return load_model_config(SLUICE_SOURCE_DIR "/bench/configs/" + name);
+  return load_model_config(source_dir() + "/bench/configs/" + name);
 }
 inline Machine cpu() {
   return {.device = {}, .num_threads = 8, .numa_nodes = {{0, {0, 1}}, {1, {2, 3}}}};

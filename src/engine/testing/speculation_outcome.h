@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/source_dir.h"
 #include "engine/engine.h"
 #include "engine/testing/collector.h"
 
@@ -17,7 +18,7 @@ namespace sluice {
 
 inline Options options_for(const std::string& model) {
   Options options;
-  options.model = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model;
+  options.model = source_dir() + "/tests/golden/models/" + model;
   options.dtype = "float32";
   options.max_total_tokens = 8192;
   options.max_running_requests = 32;

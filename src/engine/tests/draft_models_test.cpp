@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -14,7 +15,7 @@ namespace {
 
 // An ordinary model drafts. That of equal weights is nearly always right.
 TEST(Speculation, DraftModelsChangeNothing) {
-  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  const std::string models = source_dir() + "/tests/golden/models/";
   for (const auto& [target, draft] :
        {std::pair{"qwen3-moe", "llama-llama3-tied"}, std::pair{"mistral-swa", "mistral-swa"},
         std::pair{"deepseek-v32", "qwen3"}}) {
@@ -51,9 +52,9 @@ TEST(Speculation, DraftModelsChangeNothing) {
 }
 
 TEST(Speculation, DraftsThatDoNotFitAreRefused) {
-  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  const std::string models = source_dir() + "/tests/golden/models/";
   for (const auto& [method, draft, message] :
-       {std::tuple{"STANDALONE", std::string(SLUICE_SOURCE_DIR "/models/sluice-tiny"),
+       {std::tuple{"STANDALONE", source_dir() + "/models/sluice-tiny",
                    "the draft's vocab_size is 4096, and that of the target 320"},
         std::tuple{"STANDALONE", models + "qwen3", "is the target itself"},
         std::tuple{"EAGLE3", models + "llama-llama3-tied",
@@ -87,10 +88,10 @@ TEST(Speculation, ErrorsOfDraftsNameTheDraft) {
                    "is no object with id and content"},
         std::tuple{"STANDALONE", "model.safetensors", std::string(), "model.safetensors"}}) {
     const TestFolder folder;
-    std::filesystem::copy(SLUICE_SOURCE_DIR "/models/sluice-tiny", folder.path());
+    std::filesystem::copy(source_dir() + "/models/sluice-tiny", folder.path());
     folder.write(file, text);
     Options options = options_for("");
-    options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+    options.model = source_dir() + "/models/sluice-tiny";
     try {
       (void)Engine::create(with_draft(options, method, folder.path()));
       ADD_FAILURE() << text;
@@ -143,10 +144,9 @@ TEST(Speculation, DraftsWithLatentsInBytesChangeNothing) {
     Options options = options_for("mistral-swa");
     options.kv_cache_dtype = dtype;
     const std::vector<Request> requests = greedy_requests(5);
-    const Outcome drafted =
-        outcome_of(with_draft(options, "STANDALONE",
-                              SLUICE_SOURCE_DIR "/tests/golden/models/deepseek-v2-lite"),
-                   requests);
+    const Outcome drafted = outcome_of(
+        with_draft(options, "STANDALONE", source_dir() + "/tests/golden/models/deepseek-v2-lite"),
+        requests);
     expect_equal(drafted, outcome_of(options, requests));
     EXPECT_GT(drafted.stats.drafted_tokens, 100u);
   }
@@ -155,7 +155,7 @@ TEST(Speculation, DraftsWithLatentsInBytesChangeNothing) {
 // Heads lie beside the repository on machines of developers.
 TEST(Speculation, HeadsChangeNothing) {
   const auto recorded =
-      std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+      std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation";
   if (!std::filesystem::exists(recorded)) GTEST_SKIP() << recorded << " is not there";
   for (const auto& [method, target, head] :
        {std::tuple{"EAGLE3", "targets/llama-8l", "families/eagle3-llama"},
@@ -182,7 +182,7 @@ TEST(Speculation, HeadsChangeNothing) {
     adaptive.speculative_adaptive = true;
     expect_equal(outcome_of(adaptive, requests), plain);
     if (draft.empty()) continue;
-    options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+    options.model = source_dir() + "/models/sluice-tiny";
     try {
       (void)Engine::create(with_draft(options, method, draft));
       ADD_FAILURE() << head;
@@ -197,7 +197,7 @@ TEST(Speculation, HeadsChangeNothing) {
 // requests that leave.
 TEST(Speculation, BlocksComposeWithHowRequestsRun) {
   const auto recorded =
-      std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+      std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation";
   if (!std::filesystem::exists(recorded)) GTEST_SKIP() << recorded << " is not there";
   Options options = options_for("qwen3");
   options.model = recorded / "targets/qwen3-7l";

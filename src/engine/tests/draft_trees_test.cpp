@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -27,7 +28,7 @@ Options with_trees(Options options, const char* method = "NEXTN", const std::str
 
 Options tiny() {
   Options options = options_for("qwen3");
-  options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  options.model = source_dir() + "/models/sluice-tiny";
   options.chunked_prefill_size = 100;
   return options;
 }
@@ -36,7 +37,7 @@ Options tiny() {
 class Copy {
  public:
   explicit Copy(const std::string& model) : path_(folder_.path() + "/" + model) {
-    std::filesystem::copy(SLUICE_SOURCE_DIR "/tests/golden/models/" + model, path_,
+    std::filesystem::copy(source_dir() + "/tests/golden/models/" + model, path_,
                           std::filesystem::copy_options::recursive);
   }
   const std::string& path() const { return path_; }
@@ -89,7 +90,7 @@ TEST(DraftTrees, LayersOfModelsChangeNothing) {
 
 // Windows, latent attention, experts; and equal weights, of which the best drafts are right.
 TEST(DraftTrees, DraftModelsChangeNothing) {
-  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  const std::string models = source_dir() + "/tests/golden/models/";
   for (const auto& [target, draft] :
        {std::pair{"qwen3-moe", "llama-llama3-tied"}, std::pair{"qwen2-yarn-swa", "mistral-swa"},
         std::pair{"glm-moe-dsa-pattern", "qwen3"}}) {
@@ -305,7 +306,7 @@ Json file_of(const std::filesystem::path& path) {
 }
 
 std::filesystem::path recorded() {
-  return std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+  return std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation";
 }
 
 // Heads lie beside the repository on machines of developers.
@@ -339,7 +340,7 @@ TEST(DraftTrees, TheTrainedHeadIsRightAsOftenAsRecorded) {
     requests.push_back(greedy(prompt["prompt_ids"], static_cast<int>(wanted.back().size())));
   }
   Options options = tiny();
-  options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  options.model = source_dir() + "/models/sluice-tiny";
   options.max_total_tokens = 65536;
   options.max_running_requests = 8;
   options.chunked_prefill_size = 512;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -19,7 +20,7 @@ class DraftsAhead : public ::testing::TestWithParam<Case> {
  protected:
   static Options plain() {
     Options out = options_for("");
-    out.model = SLUICE_SOURCE_DIR "/" + GetParam().model;
+    out.model = source_dir() + "/" + GetParam().model;
     return out;
   }
   static Options ahead(const Options& plain) {
@@ -41,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
                            [](Options o) {
                              o.speculative_algorithm = "STANDALONE";
                              o.speculative_draft_model_path =
-                                 SLUICE_SOURCE_DIR "/tests/golden/models/llama-yarn";
+                                 source_dir() + "/tests/golden/models/llama-yarn";
                              o.speculative_num_steps = 3;
                              return o;
                            }},

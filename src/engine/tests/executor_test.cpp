@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "base/log.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 #include "distributed/testing/in_process.h"
 #include "engine/draft_choice.h"
@@ -38,7 +39,7 @@ const std::vector<std::vector<std::int32_t>> kLongPrompts = {
 // Of a fixture, or a path.
 std::string directory_of(const std::string& model) {
   if (model.starts_with('/')) return model;
-  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model;
+  return source_dir() + "/tests/golden/models/" + model;
 }
 
 struct RanksOfModel {
@@ -338,13 +339,12 @@ TEST(DraftsOfRanks, GiveTheTokensOfOneAlsoInGroupsOfWhichSomeAreIdle) {
 TEST(DraftsOfRanks, AsRowsGiveTheTokensOfOne) {
   set_log_level(LogLevel::kWarning);
   const std::string recorded =
-      (std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation/")
-          .string();
+      (std::filesystem::path(source_dir()).parent_path() / "shared/golden/speculation/").string();
   struct Case {
     std::string model, drafts, draft_model;
     bool may_be_trees = true, has_experts = false;
   };
-  const std::string tiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  const std::string tiny = source_dir() + "/models/sluice-tiny";
   std::int64_t num_steps_without = 0;
   for (const Case& one :
        {Case{tiny, "NGRAM", "", false}, Case{tiny, "NEXTN", "", true, true},

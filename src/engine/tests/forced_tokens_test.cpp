@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/testing/source_dir.h"
 #include "engine/testing/masked_draws.h"
 #include "engine/testing/speculation_outcome.h"
 
@@ -162,7 +163,7 @@ TEST(ForcedTokens, ComeBeforeTheDraftsOfAMethod) {
 // The bundled model's draft layer was trained, and goes on behind tokens that it did not draft.
 TEST(ForcedTokens, StandInForTheBundledModelsDrafts) {
   Options options = options_for("qwen3");
-  options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  options.model = source_dir() + "/models/sluice-tiny";
   const std::vector<Request> requests = mixed_requests();
   const Outcome plain = outcome_of(options, requests);
   options = with_nextn(options, 4);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/testing/source_dir.h"
 #include "engine/engine.h"
 #include "engine/model_choice.h"
 #include "engine/testing/collector.h"
@@ -48,7 +49,7 @@ class Script : public TokenConstraint {
 
 Options options_for_qwen3(int steps_in_flight) {
   Options options;
-  options.model = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/qwen3";
+  options.model = source_dir() + "/tests/golden/models/qwen3";
   options.dtype = "float32";
   options.max_total_tokens = 4096;
   options.max_running_requests = 8;

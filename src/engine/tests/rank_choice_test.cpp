@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 
 namespace sluice {
 namespace {
 
 ModelConfig config_of(const std::string& model) {
-  return load_model_config(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + model);
+  return load_model_config(source_dir() + "/tests/golden/models/" + model);
 }
 
 TEST(RankChoice, SaysWhatDoesNotDivideAndWhatWould) {
@@ -90,7 +91,7 @@ TEST(RankChoice, DealsWholeExperts) {
 
 // Each number that a refusal names is served with the other groups.
 TEST(RankChoice, AdviceIsTrue) {
-  const ModelConfig tiny = load_model_config(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const ModelConfig tiny = load_model_config(source_dir() + "/models/sluice-tiny");
   EXPECT_EQ(dp_refusal(tiny, 3, {.dp_size = 2}),
             "--tp-size is 3, the number of all ranks, which 2 groups cannot share equally; "
             "--tp-size 2, 4, 8, 16 would do");

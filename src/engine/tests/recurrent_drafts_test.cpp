@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
 #include "runtime/testing/draft_sequence.h"
 
@@ -137,7 +138,7 @@ TEST_P(OnRecurrent, AnAbortLeavesNothingBehind) {
 // The draft layer lies beside the repository on machines of developers.
 TEST(RecurrentSpeculation, ADraftLayerChangesNothing) {
   namespace fs = std::filesystem;
-  const fs::path shared = fs::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden",
+  const fs::path shared = fs::path(source_dir()).parent_path() / "shared/golden",
                  folder = shared / "speculation/families/mtp-qwen3-next";
   if (!fs::exists(folder)) GTEST_SKIP() << folder << " is not there";
   const TestFolder made;
@@ -177,8 +178,7 @@ TEST(RecurrentDrafts, LayersOfTheModelChangeNothing) {
     SCOPED_TRACE(name);
     const draft_test::TestCheckpoint checkpoint(
         std::filesystem::path(SLUICE_MORE_MODELS) / name,
-        std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/golden/speculation" / ("mtp-" + name),
-        true);
+        std::filesystem::path(source_dir()) / "tests/golden/speculation" / ("mtp-" + name), true);
     Options options = options_for("");
     options.model = checkpoint.path.string();
     for (const int count : {1, 3, 17}) {

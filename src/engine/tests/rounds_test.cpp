@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -25,7 +26,7 @@ class Rounds : public ::testing::TestWithParam<Case> {
  protected:
   static Options plain() {
     Options out = options_for("");
-    out.model = SLUICE_SOURCE_DIR "/" + GetParam().model;
+    out.model = source_dir() + "/" + GetParam().model;
     return out;
   }
   static Options rounds(const Options& plain) { return in_rounds(GetParam().with(plain)); }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "engine/engine.h"
 #include "engine/testing/plan_inputs.h"
 
@@ -15,8 +16,6 @@ using testing::gpu;
 using testing::with;
 
 using ::testing::HasSubstr;
-
-constexpr const char* kConfigs = SLUICE_SOURCE_DIR "/bench/configs/";
 
 // What cannot be served, and of which option; each text stands here once as users see it.
 TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
@@ -341,7 +340,7 @@ TEST(ServingPlan, LatentsInBytesAreServedOnGpusAndCpus) {
 // the engine says what the plan says, or refuses with the plan's words.
 TEST(ServingPlan, TheEngineDoesWhatThePlanSays) {
   set_log_level(LogLevel::kError);
-  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  const std::string models = source_dir() + "/tests/golden/models/";
   int served = 0, refused = 0;
   for (const char* model : {"llama-plain", "glm-moe-dsa"})
     for (const char* dtype : {"auto", "float32", "bfloat16", "float16"})

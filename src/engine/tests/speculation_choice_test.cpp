@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 #include "engine/serving_plan.h"
 
@@ -353,7 +354,7 @@ TEST(SpeculationChoice, DraftModelsAreNamedWhereTheyAreLoaded) {
 
 // What a server cannot speculate with says why.
 TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
-  const ModelConfig qwen = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b");
+  const ModelConfig qwen = load_model_config(source_dir() + "/bench/configs/qwen3-8b");
   const auto resolve_on = [](const ModelConfig& config, DeviceKind device, Options options) {
     Machine machine;
     machine.device.kind = device;
@@ -400,7 +401,7 @@ TEST(SpeculationChoice, ModelsAndDevicesThatCannot) {
 }
 
 TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
-  const ModelConfig tiny = load_model_config(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const ModelConfig tiny = load_model_config(source_dir() + "/models/sluice-tiny");
   const auto resolve_on = [&](DeviceKind device, const Options& options) {
     Machine machine;
     machine.device.kind = device;
@@ -444,7 +445,7 @@ TEST(SpeculationChoice, TreesHaveALimitOfRowsAndSayWhatTheyCannot) {
 }
 
 TEST(SpeculationChoice, ForcedTokensHaveALimitOfRowsAndSayWhatTheyCannot) {
-  const ModelConfig qwen = load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b");
+  const ModelConfig qwen = load_model_config(source_dir() + "/bench/configs/qwen3-8b");
   const auto resolve_on = [](const ModelConfig& config, DeviceKind device, const Options& options) {
     Machine machine;
     machine.device.kind = device;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
 
 namespace sluice {
@@ -94,7 +95,7 @@ TEST(Speculation, DraftLayersChangeNothing) {
 // The bundled model, whose layer was trained.
 TEST(Speculation, TheBundledModelsDraftLayerIsOftenRight) {
   Options options = options_for("qwen3");
-  options.model = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+  options.model = source_dir() + "/models/sluice-tiny";
   options.chunked_prefill_size = 100;
   std::vector<Request> requests = greedy_requests(5);
   for (std::size_t i = 0; i < requests.size(); ++i) {

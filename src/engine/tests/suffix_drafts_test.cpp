@@ -7,8 +7,6 @@
 namespace sluice {
 namespace {
 
-static_assert(sizeof(SLUICE_SOURCE_DIR) > 1, "the paths of speculation_outcome.h begin there");
-
 TEST(SuffixDrafts, ChangeNothing) {
   for (const char* model : {"llama-llama3-tied", "qwen3-moe", "mistral-swa", "deepseek-v32"}) {
     SCOPED_TRACE(model);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/source_dir.h"
 #include "tensor/testing/rank_of.h"
 
 namespace sluice {
@@ -12,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::string kDirectory = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/";
+const std::string kDirectory = source_dir() + "/tests/golden/models/";
 
 bool nothing_is_known(std::string_view) {
   return false;
@@ -99,7 +100,7 @@ TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
   ThreadPool pool(2);
   ctx_.pool = &pool;
   ctx_.cpu_isa = detect_cpu_isa();
-  const WeightSource source = WeightSource::checkpoint(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const WeightSource source = WeightSource::checkpoint(source_dir() + "/models/sluice-tiny");
   const TensorInfo& head = *source.find("lm_head.weight");
   ASSERT_GE(head.bytes, 1u << 20);
   std::vector<std::string> packed;
@@ -119,7 +120,7 @@ TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
 
 TEST_F(WeightsTest, PartsThatBeginWithinATileArePackedAsOne) {
   ctx_.cpu_isa = detect_cpu_isa();
-  const WeightSource source = WeightSource::checkpoint(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const WeightSource source = WeightSource::checkpoint(source_dir() + "/models/sluice-tiny");
   const std::int64_t rows = source.find("lm_head.weight")->shape[0],
                      columns = source.find("lm_head.weight")->shape[1];
   ASSERT_GE(rows * columns * 2, 1 << 20);

@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/load_config.h"
 #include "checkpoint/weight_source.h"
@@ -26,7 +27,7 @@
 namespace sluice::testing {
 
 inline std::string golden_models() {
-  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/";
+  return source_dir() + "/tests/golden/models/";
 }
 
 inline Json read_json(const std::string& directory, const std::string& name) {

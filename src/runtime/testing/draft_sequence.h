@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/testing/source_dir.h"
 #include "batch/draft_paths.h"
 #include "checkpoint/load_config.h"
 #include "runtime/model_runner.h"
@@ -30,11 +31,11 @@ inline constexpr int kMaxDrafts = 4;
 namespace fs = std::filesystem;
 
 inline fs::path own(const std::string& model) {
-  return fs::path(SLUICE_SOURCE_DIR) / "tests/golden/models" / model;
+  return fs::path(source_dir()) / "tests/golden/models" / model;
 }
 // References that lie beside the repository on machines of developers.
 inline fs::path recorded() {
-  return fs::path(SLUICE_SOURCE_DIR).parent_path() / "shared/golden/speculation";
+  return fs::path(source_dir()).parent_path() / "shared/golden/speculation";
 }
 
 inline std::string text_of(const fs::path& file) {

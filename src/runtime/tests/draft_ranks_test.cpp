@@ -15,8 +15,6 @@ using namespace draft_test;
 using testing::InProcessCommunicator;
 using testing::InProcessGroup;
 
-static_assert(sizeof(SLUICE_SOURCE_DIR) > 1, "the paths of draft_sequence.h begin there");
-
 // A target, and what drafts for it; without a path its own layer.
 struct Pair {
   fs::path model, draft;

@@ -9,14 +9,13 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/testing/folder.h"
+#include "base/testing/source_dir.h"
 #include "runtime/testing/draft_sequence.h"
 
 namespace sluice {
 namespace {
 
 using namespace draft_test;
-
-static_assert(sizeof(SLUICE_SOURCE_DIR) > 1, "the paths of draft_sequence.h begin there");
 
 const char* const kModels[] = {"deepseek-v3", "deepseek-v32", "glm-moe-dsa", "mimo"};
 
@@ -161,7 +160,7 @@ TEST(DraftRunner, DraftsOfQwen35DoNotDependOnHowTheStepsWereCut) {
     SCOPED_TRACE(name);
     const TestCheckpoint checkpoint(
         fs::path(SLUICE_MORE_MODELS) / name,
-        fs::path(SLUICE_SOURCE_DIR) / "tests/golden/speculation" / ("mtp-" + name), true);
+        fs::path(source_dir()) / "tests/golden/speculation" / ("mtp-" + name), true);
     expect_no_difference({checkpoint.path, {}}, false);
   }
 }

@@ -2,6 +2,7 @@
 #include "runtime/drafts/draft_trees.h"
 
 #include "base/error.h"
+#include "base/testing/source_dir.h"
 #include "runtime/testing/draft_sequence.h"
 #include "speculative/draft_tree.h"
 
@@ -9,8 +10,6 @@ namespace sluice {
 namespace {
 
 using namespace draft_test;
-
-static_assert(sizeof(SLUICE_SOURCE_DIR) > 1, "the paths of draft_sequence.h begin there");
 
 Tokens parents_of(const BatchResult& result) {
   const auto parents = result.draft_parents_of(0);
@@ -161,7 +160,7 @@ TEST(DraftTrees, EqualRecordedRuns) {
     const Tokens prompt = (*chat)["prompt_ids"], output = (*chat)["output_ids"];
     if (prompt.size() + output.size() > 180) continue;
     SCOPED_TRACE(run["record"].get<int>());
-    Sequence sequence(fs::path(SLUICE_SOURCE_DIR) / "models/sluice-tiny", head, false,
+    Sequence sequence(fs::path(source_dir()) / "models/sluice-tiny", head, false,
                       {.topk = 4, .steps = 3, .max_drafts = 15});
     BatchResult result = sequence.prefill(prompt, 1000);
     for (const Json& step : run["tree_steps"]) {

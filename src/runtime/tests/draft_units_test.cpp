@@ -5,14 +5,13 @@
 #include <array>
 #include <cmath>
 
+#include "base/testing/source_dir.h"
 #include "runtime/testing/draft_alone.h"
 
 namespace sluice {
 namespace {
 
 using namespace draft_test;
-
-static_assert(sizeof(SLUICE_SOURCE_DIR) > 1, "the paths of draft_sequence.h begin there");
 
 // The README beside the references: float32.
 constexpr float kTolerance = 2e-4F;
@@ -258,7 +257,7 @@ TEST(DraftUnits, EqualRecordedNumbersWithTheTargetInTheLoop) {
 TEST(DraftUnits, LayersOfQwen35EqualThoseOfTransformers) {
   for (const char* name : {"mtp-qwen3-5", "mtp-qwen3-5-moe"}) {
     SCOPED_TRACE(name);
-    const Family family(fs::path(SLUICE_SOURCE_DIR) / "tests/golden/speculation" / name,
+    const Family family(fs::path(source_dir()) / "tests/golden/speculation" / name,
                         SLUICE_MORE_MODELS);
     expect_unit(family);
     EXPECT_GT(expect_loop(family), 100);
@@ -271,7 +270,7 @@ TEST(DraftUnits, LayersOfQwen35EqualThoseOfTransformers) {
 void expect_chats(const fs::path& draft_path, const Json& runs, const Json& chats,
                   const char* chains, const Json& acceptance, const std::string& key,
                   double share) {
-  const fs::path model = fs::path(SLUICE_SOURCE_DIR) / "models/sluice-tiny";
+  const fs::path model = fs::path(source_dir()) / "models/sluice-tiny";
   DraftAlone draft(model, draft_path);
   std::unique_ptr<DraftAlone> other;
   std::array<Acceptance, 3> found = {};

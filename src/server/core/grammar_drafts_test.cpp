@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/testing/source_dir.h"
 #include "text/grammar/constraint.h"
 #include "text/grammar/sources/grammar_source.h"
 
@@ -32,7 +33,7 @@ struct Counts {
 
 // Walks the text as a server does that takes up to 15 drafts a step.
 Counts walk(const std::string& folder, const std::string& text) {
-  const auto tokenizer = Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/" + folder);
+  const auto tokenizer = Tokenizer::load(source_dir() + "/" + folder);
   const auto vocabulary =
       std::make_shared<const grammar::Vocabulary>(*tokenizer, tokenizer->size() + 1);
   const auto compiled = grammar::compile(
@@ -80,7 +81,7 @@ TEST(GrammarDrafts, AreTheTokensOfTheWholeText) {
 }
 
 TEST(GrammarDrafts, OfSpecialTokensAreTheTokensThemselves) {
-  const auto tokenizer = Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  const auto tokenizer = Tokenizer::load(source_dir() + "/models/sluice-tiny");
   const grammar::Vocabulary vocabulary(*tokenizer, tokenizer->size());
   const std::string mark = vocabulary.special_tokens().front();
   std::vector<std::int32_t> drafts, wanted = {*tokenizer->token_id(mark)};

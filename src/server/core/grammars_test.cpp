@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -33,7 +34,7 @@ std::optional<Fault> leaves() {
 class GrammarsTest : public ::testing::Test {
  protected:
   GrammarsTest()
-      : tokenizer_(Tokenizer::load(SLUICE_SOURCE_DIR "/models/sluice-tiny")),
+      : tokenizer_(Tokenizer::load(source_dir() + "/models/sluice-tiny")),
         grammars_(tokenizer_, tokenizer_->size()),
         ends_{tokenizer_->eos_id().value()} {
     grammars_.vocabulary();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/testing/source_dir.h"
 
 namespace sluice {
 namespace {
@@ -68,8 +69,8 @@ TEST(PairTemplate, TheLongerTextIsCutFirst) {
 }
 
 TEST(PairTemplate, ATokenizersFileIsRead) {
-  const PairTemplate pair = PairTemplate::load(std::string(SLUICE_SOURCE_DIR) +
-                                               "/tests/golden/tokenizers/bert-wordpiece");
+  const PairTemplate pair =
+      PairTemplate::load(source_dir() + "/tests/golden/tokenizers/bert-wordpiece");
   Ids ids;
   std::vector<std::uint8_t> types;
   pair.join({10}, {20}, ids, types);

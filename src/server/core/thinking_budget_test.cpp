@@ -1,5 +1,6 @@
 // The limit of thoughts, token by token.
 #include "server/core/thinking_budget.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ constexpr std::int32_t kVocab = 4096;
 
 std::shared_ptr<const Tokenizer> tiny_tokenizer() {
   static const std::shared_ptr<const Tokenizer> kTokenizer =
-      Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+      Tokenizer::load(source_dir() + "/models/sluice-tiny");
   return kTokenizer;
 }
 

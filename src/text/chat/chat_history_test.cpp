@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/testing/source_dir.h"
 #include "text/chat/chat_template.h"
 
 namespace sluice {
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kTemplates = fs::path(SLUICE_SOURCE_DIR) / "tests/golden/chat_templates";
+const fs::path kTemplates = fs::path(source_dir()) / "tests/golden/chat_templates";
 
 std::string text_of(const ChatTemplate& chat, const Json& messages, const Json& tools = nullptr) {
   ChatInput input;

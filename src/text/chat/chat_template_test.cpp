@@ -1,4 +1,5 @@
 #include "text/chat/chat_template.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kRoot = SLUICE_SOURCE_DIR;
+const std::string kRoot = source_dir();
 
 Json read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,5 +1,6 @@
 // Every recorded chat template and snippet of tests/golden/chat_templates.
 #include "text/chat/template_oracle.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@
 namespace sluice {
 namespace {
 
-const std::string kFolder = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/chat_templates";
+const std::string kFolder = source_dir() + "/tests/golden/chat_templates";
 
 Json read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,4 +1,5 @@
 #include "text/parsers/stop_matcher.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -109,7 +110,7 @@ TEST(StopFilter, AgreesWithASearchOnRandomText) {
 }
 
 TEST(StopStringMatcher, FindsTheTokenThatCompletesAString) {
-  const auto tokenizer = Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  const auto tokenizer = Tokenizer::load(source_dir() + "/models/sluice-tiny");
   const std::string text = "The answer is \xE4\xBD\xA0\xE5\xA5\xBD. Stop here, please.";
   const std::vector<std::string> stops = {"\xE5\xA5\xBD", "Stop here", "answer", "zzz"};
   const auto ids = tokenizer->encode(text, {.add_special_tokens = false});
@@ -129,7 +130,7 @@ TEST(StopStringMatcher, FindsTheTokenThatCompletesAString) {
 }
 
 TEST(StopStringMatcher, SeesSpecialTokensOnlyWhereTheTextHasThem) {
-  const auto tokenizer = Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  const auto tokenizer = Tokenizer::load(source_dir() + "/models/sluice-tiny");
   const std::int32_t user = tokenizer->token_id("<|user|>").value();
   EXPECT_TRUE(StopStringMatcher(*tokenizer, {"<|user|>"}, false).push(user));
   EXPECT_FALSE(StopStringMatcher(*tokenizer, {"<|user|>"}, true).push(user));

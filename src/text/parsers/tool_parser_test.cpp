@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/testing/processor_time.h"
+#include "base/testing/source_dir.h"
 #include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
@@ -427,8 +428,7 @@ TEST(ToolParser, RandomTextIsParsedTheSameInPieces) {
 // Output of the bundled model: its own template turns the parsed reasoning, content and calls back
 // into the same words.
 TEST(ToolParser, BundledModelsRecords) {
-  std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/sluice-tiny.json",
-                     std::ios::binary);
+  std::ifstream file(source_dir() + "/tests/golden/sluice-tiny.json", std::ios::binary);
   const Json records = parse_json_or_throw(std::string(std::istreambuf_iterator<char>(file), {}),
                                            "sluice-tiny.json");
   int tools = 0;

@@ -7,12 +7,13 @@
 #include <random>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "text/unicode.h"
 
 namespace sluice {
 namespace {
 
-const std::string kFixtures = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kFixtures = source_dir() + "/tests/golden/tokenizers/";
 
 // Random ids, most of them bytes that make no character: the hardest input for a streaming decoder.
 TEST(Detokenizer, PiecesOfAnyIdsJoinToTheDecodedText) {
@@ -43,7 +44,7 @@ TEST(Detokenizer, PiecesOfAnyIdsJoinToTheDecodedText) {
 // tests/golden/decoders.json: every kind of decoder over the same tokens, by the reference. The
 // reference's Strip fails (null) on a text shorter than what it strips.
 TEST(Detokenizer, EveryDecoderGivesTheReferencesText) {
-  std::ifstream stream(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/decoders.json");
+  std::ifstream stream(source_dir() + "/tests/golden/decoders.json");
   const Json golden =
       parse_json_or_throw(std::string(std::istreambuf_iterator<char>(stream), {}), "decoders.json");
   Json file = {{"model", {{"type", "WordLevel"}, {"unk_token", "[UNK]"}}}};

@@ -1,4 +1,5 @@
 #include "text/tokenizer/tokenizer_oracle.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@ namespace sluice {
 namespace {
 
 std::string golden(const std::string& path) {
-  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/" + path;
+  return source_dir() + "/tests/golden/" + path;
 }
 
 Json read_json(const std::string& path) {
@@ -68,7 +69,7 @@ TEST(TokenizerOracleCheck, ReportsEveryKindOfDifference) {
 }
 
 TEST(TokenizerOracleCheck, SluiceTinyPromptsHaveTheRecordedIds) {
-  const auto tokenizer = Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  const auto tokenizer = Tokenizer::load(source_dir() + "/models/sluice-tiny");
   EXPECT_EQ(tokenizer->eos_token(), "<|endoftext|>");
   const Json records = read_json(golden("sluice-tiny.json"));
   ASSERT_GT(records.size(), 5u);

@@ -16,6 +16,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "text/unicode.h"
 
 namespace sluice {
@@ -23,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kFixtures = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kFixtures = source_dir() + "/tests/golden/tokenizers/";
 
 std::string read_text(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -201,7 +202,7 @@ TEST(Tokenizer, ManyThreadsGetTheSameIds) {
 }
 
 TEST(Tokenizer, AnswersAboutTokens) {
-  const auto tokenizer = Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  const auto tokenizer = Tokenizer::load(source_dir() + "/models/sluice-tiny");
   EXPECT_EQ(tokenizer->token_id("<|user|>"), 4);
   EXPECT_EQ(tokenizer->token_text(4), "<|user|>");
   EXPECT_TRUE(tokenizer->is_special(4));

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "base/testing/source_dir.h"
 #include "text/grammar/sources/grammar_source.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -42,8 +43,7 @@ std::vector<GrammarSource> sources() {
 }
 
 std::shared_ptr<const Vocabulary> vocabulary() {
-  const auto tokenizer =
-      Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/qwen2-nfc");
+  const auto tokenizer = Tokenizer::load(source_dir() + "/tests/golden/tokenizers/qwen2-nfc");
   return std::make_shared<const Vocabulary>(*tokenizer, tokenizer->size());
 }
 

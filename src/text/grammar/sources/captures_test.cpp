@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "text/grammar/sources/grammar_source.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -10,8 +11,7 @@ namespace sluice::grammar {
 namespace {
 
 std::shared_ptr<const Vocabulary> vocabulary() {
-  static const auto tokenizer =
-      Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny");
+  static const auto tokenizer = Tokenizer::load(source_dir() + "/models/sluice-tiny");
   static const auto made = std::make_shared<const Vocabulary>(*tokenizer, tokenizer->size() + 1);
   return made;
 }

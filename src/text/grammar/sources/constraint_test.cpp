@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "text/grammar/sources/grammar_source.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -55,7 +56,7 @@ std::vector<Case> cases() {
 class Masks : public testing::TestWithParam<const char*> {};
 
 TEST_P(Masks, AllowWhatTheMatcherTakesAndNothingElse) {
-  const std::string root = std::string(SLUICE_SOURCE_DIR) + "/";
+  const std::string root = source_dir() + "/";
   const auto tokenizer = Tokenizer::load(root + GetParam());
   const std::int32_t stop = tokenizer->size();
   const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer, stop + 1);
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, Masks,
 class Likely : public testing::Test {
  protected:
   Likely()
-      : tokenizer_(Tokenizer::load(SLUICE_SOURCE_DIR "/models/sluice-tiny")),
+      : tokenizer_(Tokenizer::load(source_dir() + "/models/sluice-tiny")),
         vocabulary_(std::make_shared<const Vocabulary>(*tokenizer_, tokenizer_->size())) {}
 
   Constraint behind(const GrammarSource& source, std::string_view text) {

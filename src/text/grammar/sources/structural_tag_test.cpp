@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "text/grammar/sources/grammar_source.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 std::string fault_of(std::string tag) {
   static const auto tokenizer =
-      Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/qwen2-nfc");
+      Tokenizer::load(source_dir() + "/tests/golden/tokenizers/qwen2-nfc");
   static const auto words = std::make_shared<const Vocabulary>(*tokenizer, tokenizer->size());
   const auto compiled =
       compile({.kind = GrammarSource::kStructuralTag, .text = std::move(tag)}, words);

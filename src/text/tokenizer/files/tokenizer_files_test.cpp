@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "text/tokenizer/files/sentencepiece_model.h"
 #include "text/tokenizer/files/tokenizer_files.h"
 #include "text/tokenizer/tokenizer.h"
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kFixtures = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kFixtures = source_dir() + "/tests/golden/tokenizers/";
 
 std::string read_text(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
