@@ -20,7 +20,8 @@ DraftLimits ModelRunner::draft_limits() const {
       .groups = {groups_.begin(), groups_.begin() + num_page_groups(groups_)},
       .row_runs = is_recorded || options_.pads_draft_rows
                       ? std::min({kMaxRowRuns, options_.limits.max_draft_rows, limits_.max_tokens})
-                      : 0};
+                      : 0,
+      .name = options_.draft ? options_.draft->name : "the model's own draft layer"};
 }
 
 bool ModelRunner::has_rounds() const {

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/testing/folder.h"
 #include "base/testing/source_dir.h"
 #include "engine/testing/speculation_outcome.h"
@@ -71,6 +74,75 @@ TEST(Speculation, DraftsThatDoNotFitAreRefused) {
       EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
       EXPECT_NE(error.message().find(message), std::string::npos) << error.message();
     }
+}
+
+// Overwrites a tensor of a copied checkpoint by NaN: all bits are set, whatever its type.
+void damage(const std::string& directory, const std::string& ending) {
+  const std::string path = directory + "/model.safetensors";
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  std::uint64_t header_bytes = 0;
+  file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  std::string text(header_bytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(header_bytes));
+  int count = 0;
+  const Json header = parse_json_or_throw(text, path);
+  for (const auto& [name, info] : header.items()) {
+    if (!name.ends_with(ending)) continue;
+    const auto begin = info["data_offsets"][0].get<std::size_t>(),
+               end = info["data_offsets"][1].get<std::size_t>();
+    file.seekp(static_cast<std::streamoff>(sizeof header_bytes + header_bytes + begin));
+    file << std::string(end - begin, '\xff');
+    ++count;
+  }
+  ASSERT_EQ(count, 1) << ending;
+}
+
+// A target says so by failing the request; a draft's requests are answered.
+TEST(Speculation, DraftsThatAreNotFiniteAreSaidOnce) {
+  const auto as_rows = [](Options options) {
+    options.drafts_as_rows = true;
+    return options;
+  };
+  const auto in_rounds = [&](Options options) {
+    options.steps_in_flight = 2;
+    return as_rows(options);
+  };
+  const auto as_trees = [](Options options) {
+    options.speculative_eagle_topk = 4;
+    options.speculative_num_steps = 3;
+    options.speculative_num_draft_tokens = 16;
+    return options;
+  };
+  const TestFolder folder;
+  for (const char* model : {"llama-llama3-tied", "deepseek-v3"})
+    std::filesystem::copy(source_dir() + "/tests/golden/models/" + model,
+                          folder.path() + "/" + model, std::filesystem::copy_options::recursive);
+  const std::string draft = folder.path() + "/llama-llama3-tied",
+                    target = folder.path() + "/deepseek-v3";
+  damage(draft, "model.norm.weight");
+  damage(target, "shared_head.norm.weight");
+  Options own = options_for("deepseek-v3");
+  own.model = target;
+  const Options chains = with_draft(options_for("qwen3-moe"), "STANDALONE", draft),
+                layer = with_nextn(own);
+  const std::string of_path = "--speculative-draft-model-path: " + draft,
+                    of_model = "the model's own draft layer";
+  const std::vector<Request> requests = greedy_requests(3);
+  for (const auto& [options, name] :
+       {std::pair{chains, of_path}, std::pair{as_rows(chains), of_path}, std::pair{layer, of_model},
+        std::pair{in_rounds(layer), of_model}, std::pair{as_trees(layer), of_model}}) {
+    const Outcome wanted = outcome_of(name == of_path ? options_for("qwen3-moe") : own, requests);
+    set_log_level(LogLevel::kWarning);
+    ::testing::internal::CaptureStderr();
+    const Outcome found = outcome_of(options, requests);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    expect_equal(found, wanted);
+    EXPECT_EQ(found.stats.drafted_tokens, 0u);
+    const std::string text = name + ": its logits are not finite";
+    const std::size_t first = said.find(text);
+    ASSERT_NE(first, std::string::npos) << said;
+    EXPECT_EQ(said.find("logits are not finite", first + text.size()), std::string::npos) << said;
+  }
 }
 
 // A damaged draft is told from a damaged target, and a draft from a model.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/elementwise.h"
 #include "ops/tokens.h"
 #include "tensor/copy.h"
@@ -386,9 +387,21 @@ void DraftRunner::collect(int depths, std::size_t num_items, BatchResult& result
   for (const std::vector<std::int32_t>& of_item : drafts) {
     // What is not finite ends the drafts.
     const auto end = std::ranges::find_if(of_item, [](std::int32_t token) { return token < 0; });
+    if (end != of_item.end()) warn_not_finite();
     result.drafts.insert(result.drafts.end(), of_item.begin(), end);
     result.draft_offsets.push_back(static_cast<std::int32_t>(result.drafts.size()));
   }
+}
+
+void DraftRunner::warn_not_finite() {
+  if (std::exchange(has_warned_, true) || ctx_.rank != 0) return;
+  log_warning(
+      "{}: its logits are not finite, so it drafts nothing there. Its weights hold NaN or "
+      "infinity, "
+      "or exceed what --dtype holds: --check-weights names a damaged tensor. Take another draft, "
+      "or "
+      "--speculative-algorithm NONE",
+      limits_.name);
 }
 
 }  // namespace sluice

@@ -28,6 +28,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "attention/backend.h"
@@ -56,6 +57,7 @@ struct DraftLimits {
   std::vector<PageGroup> groups = {};  // of pages, as Batch::groups
   // Of a chain's run behind decode rows, where runs are recorded, or padded as those are; 0: none.
   std::int64_t row_runs = 0;
+  std::string name = "the draft";  // of a warning
 
   bool has_trees() const { return topk > 1; }
   int passes() const { return has_trees() ? steps : max_drafts; }
@@ -190,6 +192,8 @@ class DraftRunner {
   // The block of a sequence into `pass_`, where it has pages for one.
   void add_block(const Batch& batch, const Row& row, int most);
   void run_block_pass();
+  // Says once that logits of the draft are not finite, which end the drafts of a sequence.
+  void warn_not_finite();
   // The drafts of the passes before `depths`, by item.
   void collect(int depths, std::size_t num_items, BatchResult& result);
 
@@ -238,6 +242,7 @@ class DraftRunner {
   std::vector<std::int32_t> round_slots_;  // of the rows of a run in a round
   std::array<StreamEvent, 2> round_done_;
   std::size_t round_turn_ = 0;
+  bool has_warned_ = false;
   std::vector<char> is_on_host_;  // [depth]: the device has written the tokens to host_tokens_
 };
 

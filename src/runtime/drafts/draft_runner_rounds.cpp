@@ -99,7 +99,10 @@ void DraftRunner::collect_round(const Batch& batch, const Sent& sent, BatchResul
     const std::size_t count = result.tokens_of(i).size();
     for (std::size_t depth = 0; depth < sent.tokens.size() && count > 0; ++depth) {
       const std::int32_t token = sent.tokens[depth][depth == 0 ? row + count - 1 : i];
-      if (token < 0) break;  // what is not finite ends the drafts
+      if (token < 0) {  // what is not finite ends the drafts
+        warn_not_finite();
+        break;
+      }
       result.drafts.push_back(
           target_tokens.empty() ? token : target_tokens[static_cast<std::size_t>(token)]);
     }

@@ -54,7 +54,11 @@ std::span<const ops::SampledRow> DraftRunner::best_tokens(std::int64_t num_rows)
     stream_.synchronize();
     best = host;
   }
-  return {ops::as_sampled_rows(best), static_cast<std::size_t>(num_rows)};
+  const std::span rows(ops::as_sampled_rows(best), static_cast<std::size_t>(num_rows));
+  // A row that is not finite has none.
+  if (std::ranges::any_of(rows, [](const ops::SampledRow& row) { return row.num_top == 0; }))
+    warn_not_finite();
+  return rows;
 }
 
 // Behind the first run.
