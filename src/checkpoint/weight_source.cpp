@@ -140,10 +140,19 @@ WeightSource WeightSource::checkpoint(const std::string& path, const SourceOptio
   return source;
 }
 
-WeightSource WeightSource::dummy(std::uint64_t seed, double sigma) {
+WeightSource WeightSource::dummy(std::uint64_t seed, double sigma,
+                                 const std::optional<QuantizationConfig>& quantization) {
   WeightSource source;
   source.dummy_ = std::make_unique<DummyWeights>(seed, sigma);
+  if (quantization) source.modules_ = std::make_unique<QuantizedModules>(*quantization);
   return source;
+}
+
+bool WeightSource::leaves_plain(std::string_view name) const {
+  if (quantized_) return quantized_->find(name) == nullptr && find(name) != nullptr;
+  constexpr std::string_view kEnding = ".weight";
+  if (name.ends_with(kEnding)) name.remove_suffix(kEnding.size());
+  return modules_ && !modules_->has(name);
 }
 
 bool WeightSource::has(std::string_view name, bool by_config) const {

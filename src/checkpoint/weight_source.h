@@ -27,6 +27,7 @@
 #include "checkpoint/gguf/gguf_checkpoint.h"
 #include "checkpoint/quantized/quantized_checkpoint.h"
 #include "checkpoint/tensors/tensor_info.h"
+#include "config/modules/module_patterns.h"
 
 namespace sluice {
 
@@ -53,8 +54,9 @@ class WeightSource {
   // Checkpoint, QuantizedCheckpoint and GgufCheckpoint.
   static WeightSource checkpoint(const std::string& path, const SourceOptions& options = {});
   // N(0, sigma) from (seed, tensor name, element): the numbers do not depend on the load order or
-  // the sharding.
-  static WeightSource dummy(std::uint64_t seed, double sigma);
+  // the sharding. `quantization`: of the checkpoint that they stand for (leaves_plain).
+  static WeightSource dummy(std::uint64_t seed, double sigma,
+                            const std::optional<QuantizationConfig>& quantization = {});
 
   // From now on load() refuses tensors with NaN or infinity, naming tensor and element.
   void check_finite() { check_finite_ = true; }
@@ -78,6 +80,9 @@ class WeightSource {
   std::vector<float> small_tensor(std::string_view name) const;
   std::uint64_t total_bytes() const;  // 0 for a dummy source
 
+  // Whether a quantised checkpoint has the matrix `name` unquantised: its tensors tell, and for a
+  // dummy source the lists of the configuration. False where nothing is quantised.
+  bool leaves_plain(std::string_view name) const;
   // The quantised form of a matrix whose numbers load() can read as e4m3; null: it has another one.
   const QuantMatrix* find_fp8(std::string_view name) const;
   std::vector<float> fp8_scales(const QuantMatrix& matrix) const;  // QuantizedCheckpoint::scales
@@ -124,6 +129,7 @@ class WeightSource {
   std::unique_ptr<QuantizedCheckpoint> quantized_;  // on top of checkpoint_, or null
   std::unique_ptr<GgufCheckpoint> gguf_;
   std::unique_ptr<DummyWeights> dummy_;
+  std::unique_ptr<QuantizedModules> modules_;  // that dummy_ stands for, or null
   bool check_finite_ = false;
 };
 

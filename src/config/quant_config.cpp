@@ -27,6 +27,36 @@ void read_group_size(const ConfigReader& config, std::string_view key,
   quantization.group_sizes.push_back(*size);
 }
 
+// Adds the strings of a list, and of lists within it.
+void add_names(const Json* list, std::vector<std::string>& out) {
+  if (list == nullptr || !list->is_array()) return;
+  for (const Json& entry : *list) {
+    if (entry.is_string()) out.push_back(entry.get<std::string>());
+    if (!entry.is_array()) continue;
+    for (const Json& name : entry)
+      if (name.is_string()) out.push_back(name.get<std::string>());
+  }
+}
+
+// Lists of modules under the names that methods and their tools give them.
+void read_modules(const ConfigReader& config, QuantizationConfig& quantization) {
+  for (const char* key : {"modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"})
+    add_names(config.find(key), quantization.plain_modules);
+  add_names(config.find("modules_in_block_to_quantize"), quantization.target_modules);
+}
+
+// Targets of groups are modules, or a class such as Linear: all of its modules.
+void read_targets(const Json& groups, QuantizationConfig& quantization) {
+  std::vector<std::string> targets;
+  for (const auto& [name, group] : groups.items())
+    if (group.is_object() && group.contains("targets")) add_names(&group["targets"], targets);
+  const bool has_class = std::ranges::any_of(targets, [](const std::string& target) {
+    return !target.empty() && target[0] >= 'A' && target[0] <= 'Z' &&
+           target.find('.') == std::string::npos;
+  });
+  if (!has_class) quantization.target_modules = std::move(targets);
+}
+
 void read_fp8(const ConfigReader& config, QuantizationConfig& quantization) {
   require_one_of(config, "activation_scheme", {"dynamic", "static"});
   require_one_of(config, "fmt", {"e4m3", "e4m3fn", "float8_e4m3fn", "e5m2", "float8_e5m2"});
@@ -112,7 +142,13 @@ void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
   if (dynamic != nullptr && !dynamic->is_object())
     config.reject("dynamic", "it must be an object of patterns, or null");
   quantization.varies = dynamic != nullptr && !dynamic->empty();
-  if (quantization.varies) return;
+  if (quantization.varies) {
+    // "-:" begins the pattern of modules that stay plain.
+    for (const auto& [pattern, settings] : dynamic->items())
+      if (pattern.starts_with("-:"))
+        quantization.plain_modules.push_back("re:" + pattern.substr(2));
+    return;
+  }
   read_group_size(config, "group_size", quantization);
   quantization.has_order = config.bool_or("desc_act", false);
 }
@@ -204,8 +240,14 @@ void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& qua
       config.reject("config_groups", "each group must say what its weights are");
     read_group(ConfigReader(group["weights"], config.what(), prefix), quantization);
   }
+  read_targets(*groups, quantization);
   // A group without a size leaves that of its matrices open.
   if (quantization.group_sizes.size() < groups->size()) quantization.group_sizes.clear();
+}
+
+// transformers rounds experts alone (`integrations/mxfp4.py`).
+void read_mxfp4(const ConfigReader&, QuantizationConfig& quantization) {
+  quantization.target_modules = {"experts"};
 }
 
 // quant_method, and the reader of its further keys.
@@ -221,7 +263,7 @@ constexpr Method kMethods[] = {
     {"compressed-tensors", read_compressed_tensors},
     {"awq", read_awq},
     {"gptq", read_gptq},
-    {"mxfp4", [](const ConfigReader&, QuantizationConfig&) {}},
+    {"mxfp4", read_mxfp4},
 };
 
 // Known methods without a reader.
@@ -286,6 +328,7 @@ std::optional<QuantizationConfig> read_quantization(const ConfigReader& config,
   quantization.method = inner.find_string("quant_method").value_or("");
   for (const Method& row : kMethods) {
     if (row.name != quantization.method) continue;
+    read_modules(inner, quantization);
     row.read(inner, quantization);
     return quantization;
   }

@@ -7,10 +7,10 @@
 //
 // The tensors themselves show which matrices are quantised, by how many bits and in which groups
 // (quant_formats.h). Lists such as modules_to_not_convert and ignore are hints that published files
-// get wrong, and are not read. This struct holds what the tensors do not show, and what must agree
-// with them: a checkpoint that lost a tensor would else give other numbers. Sources:
-// transformers `utils/quantization_config.py`; the compressed-tensors library,
-// `quantization/quant_config.py` and `quant_args.py`.
+// get wrong: they count where there are no tensors (WeightSource::leaves_plain). This struct holds
+// what the tensors do not show, and what must agree with them: a checkpoint that lost a tensor
+// would else give other numbers. Sources: transformers `utils/quantization_config.py`; the
+// compressed-tensors library, `quantization/quant_config.py` and `quant_args.py`.
 #pragma once
 
 #include <optional>
@@ -38,6 +38,10 @@ struct QuantizationConfig {
   bool has_zeros = false;
   bool varies = false;      // in the width, groups and order of matrices, by patterns of names
   std::string number = {};  // e4m3 or e5m2
+  // Modules that are not quantised, and those that alone may be; empty: all linear layers may be.
+  // Names and patterns for config/modules/module_patterns.h.
+  std::vector<std::string> plain_modules = {};
+  std::vector<std::string> target_modules = {};
 
   std::string describe() const;  // "fp8 in blocks of 128 x 128"
   bool is_fp8() const;           // 8-bit floats with scales

@@ -38,7 +38,7 @@ TEST(QuantConfig, Methods) {
       read(R"({"quantization_config":{"quant_method":"gptq","checkpoint_format":"gptq_v2"}})"),
       (QuantizationConfig{.method = "gptq", .bits = 4}));
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"mxfp4"}})"),
-            QuantizationConfig{.method = "mxfp4"});
+            (QuantizationConfig{.method = "mxfp4", .target_modules = {"experts"}}));
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"FP8"}})"),
             QuantizationConfig{.method = "modelopt"});
   const QuantizationConfig nvfp4{.method = "modelopt", .format = "nvfp4", .bits = 4};

@@ -63,6 +63,10 @@ bool means_stored(std::string_view name) {
   return name == "auto" || (row != nullptr && !row->methods.empty());
 }
 
+bool keeps_stored(std::string_view name, const std::optional<QuantizationConfig>& stored) {
+  return stored && (means_stored(name) || (name == "fp8" && stored->is_fp8()));
+}
+
 std::string refusal_of_name(std::string_view name, const std::optional<QuantizationConfig>& stored,
                             bool is_gguf) {
   const QuantizationName* row = find_quantization_name(name);

@@ -26,6 +26,10 @@ const QuantizationName* find_quantization_name(std::string_view name);
 // refused.
 bool means_stored(std::string_view name);
 
+// Whether quantised matrices of a checkpoint stay so under --quantization `name`; false where none
+// is quantised.
+bool keeps_stored(std::string_view name, const std::optional<QuantizationConfig>& stored);
+
 // Why a checkpoint does not fit a name of find_quantization_name(); empty if it does, and for other
 // names. `stored`: as read_quantization() gives it.
 std::string refusal_of_name(std::string_view name, const std::optional<QuantizationConfig>& stored,

@@ -31,7 +31,7 @@ void add_products(const PartInputs& in, const Matrices& matrices, double rows, K
   for (const Matrix& matrix : matrices) {
     const double share = rank_share(matrix, in.step.mix, in.config, in.layer);
     const double elements = matrix.outputs * matrix.inputs * share;
-    const double bits = element_bits(matrix.stored, in.step.types);
+    const double bits = element_bits(matrix.stored, in.step.types, in.layer);
     const bool is_fp8 = in.step.types.is_fp8 && bits < 16;
     double launches = is_chained && rows <= kSkinnyRows ? 0 : matrix.launches;
     if (is_fp8 && rows > 1 && matrix.needs_fp8_rows) ++launches;
@@ -147,9 +147,12 @@ void add_indexer_matrices(const ModelConfig& config, int, Matrices& out) {
   const double hidden = config.hidden_size;
   const double inputs =
       config.mla && config.mla->q_lora_rank > 0 ? config.mla->q_lora_rank : hidden;
-  out.push_back({.outputs = double(indexer.num_heads) * indexer.head_dim, .inputs = inputs});
-  out.push_back({.outputs = double(indexer.head_dim), .inputs = hidden});
-  out.push_back({.outputs = double(indexer.num_heads), .inputs = hidden});
+  const auto add = [&](double outputs, double from) {
+    out.push_back({.outputs = outputs, .inputs = from, .stored = StoredAs::kIndexer});
+  };
+  add(double(indexer.num_heads) * indexer.head_dim, inputs);
+  add(indexer.head_dim, hidden);
+  add(indexer.num_heads, hidden);
 }
 
 void add_indexer_kernels(const PartInputs& in, Kernels& out) {
@@ -230,11 +233,18 @@ bool has_mlp(const ModelConfig& config, int layer) {
   return !config.layer(layer).is_moe && config.intermediate_size > 0;
 }
 
-void add_mlp_matrices(const ModelConfig& config, int, Matrices& out) {
-  const double inner = config.intermediate_size, hidden = config.hidden_size;
-  out.push_back({.outputs = 2 * inner, .inputs = hidden, .sharing = Sharing::kColumns});
+void add_gated_mlp(double inner, double hidden, StoredAs stored, Matrices& out) {
   out.push_back(
-      {.outputs = hidden, .inputs = inner, .sharing = Sharing::kColumns, .needs_fp8_rows = true});
+      {.outputs = 2 * inner, .inputs = hidden, .sharing = Sharing::kColumns, .stored = stored});
+  out.push_back({.outputs = hidden,
+                 .inputs = inner,
+                 .sharing = Sharing::kColumns,
+                 .stored = stored,
+                 .needs_fp8_rows = true});
+}
+
+void add_mlp_matrices(const ModelConfig& config, int, Matrices& out) {
+  add_gated_mlp(config.intermediate_size, config.hidden_size, StoredAs::kMlp, out);
 }
 
 void add_mlp_kernels(const PartInputs& in, Kernels& out) {
@@ -283,7 +293,7 @@ void add_expert_kernels(const PartInputs& in, Kernels& out) {
   add_expert_matrices(in.config, in.layer, matrices);
   for (const Matrix& matrix : matrices) {
     const double elements = matrix.outputs * matrix.inputs / (double(mix.tp) / mix.ep);
-    const double bits = element_bits(matrix.stored, in.step.types);
+    const double bits = element_bits(matrix.stored, in.step.types, in.layer);
     // The busiest group has as much more of the pairs as it has of the experts.
     const double own_pairs =
         pairs * chosen / std::max(1.0, busiest_experts(moe, in.step.all_rows, 1));
@@ -302,10 +312,8 @@ bool has_shared_experts(const ModelConfig& config, int layer) {
 }
 
 void add_shared_matrices(const ModelConfig& config, int, Matrices& out) {
-  const double inner = config.moe->shared_expert_intermediate_size, hidden = config.hidden_size;
-  out.push_back({.outputs = 2 * inner, .inputs = hidden, .sharing = Sharing::kColumns});
-  out.push_back(
-      {.outputs = hidden, .inputs = inner, .sharing = Sharing::kColumns, .needs_fp8_rows = true});
+  add_gated_mlp(config.moe->shared_expert_intermediate_size, config.hidden_size,
+                StoredAs::kSharedExpert, out);
 }
 
 void add_shared_kernels(const PartInputs& in, Kernels& out) {
@@ -440,22 +448,6 @@ double rank_share(const Matrix& matrix, const Mix& mix, const ModelConfig& confi
       break;
   }
   return 1.0 / mix.tp;
-}
-
-double element_bits(StoredAs stored, const StoredTypes& types) {
-  switch (stored) {
-    case StoredAs::kLinear:
-      return types.linear_bits;
-    case StoredAs::kExpert:
-      return types.expert_bits;
-    case StoredAs::kHead:
-      return types.head_bits;
-    case StoredAs::kEmbedding:
-      return types.embedding_bits;
-    case StoredAs::kFloat32:
-      break;
-  }
-  return 32;
 }
 
 double kv_bytes_of_token(const ModelConfig& config, int layer, const Mix& mix,

@@ -13,15 +13,22 @@
 
 namespace sluice {
 
+// Shares of the matrices of a layer that a quantised checkpoint leaves plain.
+struct PlainShares {
+  double attention = 0, indexer = 0, mlp = 0, shared_experts = 0, experts = 0;
+};
+
 // Bits of one element, scales included, of each kind of stored tensor.
 struct StoredTypes {
   double linear_bits = 16;
   double expert_bits = 16;
   double head_bits = 16;
   double embedding_bits = 16;
-  double kv_bits = 16;     // of keys, values and latents
-  double index_bits = 16;  // of index keys
-  bool is_fp8 = false;     // linear layers and experts of less than 16 bits are multiplied in FP8
+  double kv_bits = 16;                  // of keys, values and latents
+  double index_bits = 16;               // of index keys
+  double plain_bits = 16;               // of linear layers and experts that stay plain
+  std::vector<PlainShares> plain = {};  // by layer; empty: none stays plain
+  bool is_fp8 = false;  // linear layers and experts of less than 16 bits are multiplied in FP8
 };
 
 // Who has a part of a matrix.
@@ -33,13 +40,22 @@ enum class Sharing {
   kExperts,   // whole experts for each group, whose ranks share the columns
 };
 
-enum class StoredAs { kLinear, kExpert, kHead, kEmbedding, kFloat32 };
+enum class StoredAs {
+  kAttention,
+  kIndexer,
+  kMlp,
+  kSharedExpert,
+  kExpert,
+  kHead,
+  kEmbedding,
+  kFloat32
+};
 
 struct Matrix {
   double outputs = 0;
   double inputs = 0;
   Sharing sharing = Sharing::kWhole;
-  StoredAs stored = StoredAs::kLinear;
+  StoredAs stored = StoredAs::kAttention;
   double count = 1;     // of equal matrices: the experts
   double launches = 1;  // 0: multiplied by the kernel of the matrix before
   // Rows come from no norm, which could make them FP8: a kernel of its own does so.
@@ -85,7 +101,8 @@ const PartRow& head_part();
 
 // The share of a matrix that one rank has.
 double rank_share(const Matrix& matrix, const Mix& mix, const ModelConfig& config, int layer);
-double element_bits(StoredAs stored, const StoredTypes& types);
+// In the mean of the part's matrices in the layer.
+double element_bits(StoredAs stored, const StoredTypes& types, int layer);
 
 // Bytes that one token of a sequence keeps in a layer at one rank; 0 in recurrent layers.
 double kv_bytes_of_token(const ModelConfig& config, int layer, const Mix& mix,

@@ -85,7 +85,7 @@ double matrix_bytes(const CostModel& model, const Mix& mix, const PartRow& part,
                              ? std::ceil(matrix.count / mix.ep) * mix.ep
                              : matrix.count;
     bytes += count * matrix.outputs * matrix.inputs * rank_share(matrix, mix, model.config, layer) *
-             element_bits(matrix.stored, model.types) / 8;
+             element_bits(matrix.stored, model.types, layer) / 8;
   }
   return bytes;
 }

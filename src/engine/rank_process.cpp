@@ -231,7 +231,8 @@ WeightSource open_weights(const ServingPlan& plan, const ModelConfig& config,
                           const std::string& directory) {
   const Loading& loading = plan.loading;
   WeightSource source =
-      loading.dummy ? WeightSource::dummy(loading.seed, config.initializer_range)
+      loading.dummy ? WeightSource::dummy(loading.seed, config.initializer_range,
+                                          loading.keeps_stored ? config.quantization : std::nullopt)
                     : WeightSource::checkpoint(directory, {.format = loading.format,
                                                            .quantization = config.quantization});
   if (loading.check_weights) {

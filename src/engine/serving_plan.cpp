@@ -59,8 +59,7 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   if (how == "int8") out.quantization = ops::Format::kInt8;
   if (how == "int4") out.quantization = ops::Format::kInt4;
   out.quantization_group = options.quantization_group_size;
-  const bool kept = how == "auto" || how == "fp8";
-  out.keep_fp8 = kept && out.compute == DType::kBF16;
+  out.keep_fp8 = (how == "auto" || how == "fp8") && out.compute == DType::kBF16;
   // Without a file, weights get the form that the checkpoint would have.
   const bool is_dummy = stored != nullptr && options.load_format == "dummy";
   const bool imagined = is_dummy && stored->is_fp8() && out.keep_fp8;
@@ -383,13 +382,14 @@ int dp_groups_of(Checks& checks, const Options& options, const ModelConfig& conf
   return refusal.empty() ? options.dp_size : 1;
 }
 
-Loading loading_of(const Options& options) {
+Loading loading_of(const Options& options, const ModelConfig& config) {
   return {.format = options.load_format == "safetensors" ? LoadFormat::kSafetensors
                     : options.load_format == "pt"        ? LoadFormat::kPt
                                                          : LoadFormat::kAuto,
           .dummy = options.load_format == "dummy",
           .seed = fixed_seed(options).value_or(0),
-          .check_weights = options.check_weights};
+          .check_weights = options.check_weights,
+          .keeps_stored = keeps_stored(options.quantization, config.quantization)};
 }
 
 }  // namespace
@@ -483,7 +483,7 @@ Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
                         .lazy = options.lazy_cuda_graphs,
                         .sizes = options.cuda_graph_bs,
                         .max_batch = options.cuda_graph_max_bs};
-  plan.loading = loading_of(options);
+  plan.loading = loading_of(options, config);
   if (checks.fault()) return *checks.fault();
   return plan;
 }

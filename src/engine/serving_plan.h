@@ -31,6 +31,7 @@ struct Loading {
   bool dummy = false;      // random ones, from the configuration alone
   std::uint64_t seed = 0;  // of those
   bool check_weights = false;
+  bool keeps_stored = false;  // the forms of a quantised checkpoint, also of random weights
 };
 
 struct ServingPlan {

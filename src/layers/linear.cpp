@@ -17,8 +17,8 @@ bool has_scale(const Weights& weights, const WeightParts& parts) {
          weights.has(name + ".weight_scale", false);
 }
 
-// Consecutive parts with one form each. One list where nothing stays as a file stores it. Parts of
-// less than a tile of fragments are widened: each would be a weight of its own.
+// Consecutive parts with one form each. One list where all parts are rounded, or all are plain.
+// Parts of less than a tile of fragments are widened: each would be a weight of its own.
 std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const WeightParts& parts,
                                                    std::int64_t columns, Shard shard,
                                                    bool may_be_fp8) {
@@ -34,6 +34,7 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const
   std::vector<std::vector<WeightPart>> groups;
   ops::Format last_blocks = ops::Format::kF32;
   std::optional<FragmentForm> last;
+  bool last_is_plain = false;
   std::int64_t rows = 0;  // of the last group
   const auto num_parts = std::distance(parts.begin(), parts.end());
   for (const WeightPart& part : parts) {
@@ -44,7 +45,9 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const
     const std::int64_t own_rows = FragmentWeights(weights, alone, columns, shard).rows();
     std::optional<FragmentForm> own =
         own_rows < ops::kFragmentRows && num_parts > 1 ? std::nullopt : form_of(alone);
-    bool joins = !groups.empty() && last_blocks == blocks && last.has_value() == own.has_value();
+    const bool is_plain = weights.stays_plain(std::string(part.name) + ".weight");
+    bool joins = !groups.empty() && last_blocks == blocks && last_is_plain == is_plain &&
+                 last.has_value() == own.has_value();
     if (joins && own && (rows % ops::kFragmentRows != 0 || !own->is_as(*last))) {
       std::vector<WeightPart> both = groups.back();
       both.push_back(part);
@@ -59,6 +62,7 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const
     groups.back().push_back(part);
     rows += own_rows;
     last_blocks = blocks;
+    last_is_plain = is_plain;
     last = std::move(own);
   }
   return groups;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/model_config.h"
+#include "config/modules/module_patterns.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
 
@@ -24,6 +25,8 @@ void run_one(std::string_view input) {
       must_hold(config.moe->top_k > 0 && config.moe->top_k <= config.moe->num_experts,
                 "experts to choose from");
     config.layer(config.num_layers);
+    if (config.quantization)
+      QuantizedModules(*config.quantization).has("model.layers.10.self_attn.q_proj");
   } catch (const Error& error) {
     must_hold(error.kind() == sluice::ErrorKind::kBadInput, error.what());
   }

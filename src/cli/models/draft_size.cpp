@@ -47,9 +47,11 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
     longer.layers.push_back(has_state_draft(target.architecture) ? state_draft_layer(target)
                                                                  : target.layer(target.num_layers));
     ++longer.num_layers;
+    const std::optional<StoredMatrices> stored = stored_matrices(plan, target, target_directory);
+    const ModelSize layer = layer_size(longer, target.num_layers, stored ? &*stored : nullptr);
     const Count projection = 2 * Count{target.hidden_size} * target.hidden_size;
     out.what = name + "'s layer";
-    out.weight_bytes = bytes_of(longer) - bytes_of(target) +
+    out.weight_bytes = form.bytes(layer, target.tie_word_embeddings) +
                        static_cast<Count>(static_cast<double>(projection) * form.product_bits / 8);
     out.kv_bytes_per_token = kv_of(longer) - kv_of(target);
     return out;

@@ -70,6 +70,29 @@ const MixAnswer* least(const std::vector<MixAnswer>& answers, Value&& value) {
 
 }  // namespace
 
+namespace {
+
+double plain_share(const WeightCount& part) {
+  return part.matrices > 0 ? double(part.plain) / static_cast<double>(part.matrices) : 0;
+}
+
+std::vector<PlainShares> plain_shares(const ServingPlan& plan, const ModelConfig& config,
+                                      const std::string& model) {
+  std::vector<PlainShares> out;
+  const std::optional<StoredMatrices> stored = stored_matrices(plan, config, model);
+  for (int layer = 0; stored && layer < config.num_layers; ++layer) {
+    const ModelSize size = layer_size(config, layer, &*stored);
+    out.push_back({.attention = plain_share(size.attention),
+                   .indexer = plain_share(size.indexer),
+                   .mlp = plain_share(size.dense_mlp),
+                   .shared_experts = plain_share(size.shared_experts),
+                   .experts = plain_share(size.experts)});
+  }
+  return out;
+}
+
+}  // namespace
+
 StoredTypes stored_types_of(const ServingPlan& plan, const ModelConfig& config,
                             const std::string& model) {
   const WeightForm form = weight_form(plan, config, model);
@@ -82,6 +105,8 @@ StoredTypes stored_types_of(const ServingPlan& plan, const ModelConfig& config,
           .embedding_bits = form.embedding_bits,
           .kv_bits = 8.0 * static_cast<double>(dtype_size(numerics.kv())),
           .index_bits = 8.0 * static_cast<double>(dtype_size(numerics.index())),
+          .plain_bits = form.plain_bits,
+          .plain = plain_shares(plan, config, model),
           .is_fp8 = is_fp8};
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/log_mute.h"
 #include "checkpoint/files/weight_choice.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/tensors/quantized_blocks.h"
@@ -111,14 +112,50 @@ void require_weights(const ServingPlan& plan, const ModelConfig& config, const s
   if (!plan.loading.dummy) planned_on_cpu(plan_on_cpu({}, config), plan.loading, config, model);
 }
 
+std::optional<StoredMatrices> stored_matrices(const ServingPlan& plan, const ModelConfig& config,
+                                              const std::string& model) {
+  if (!plan.loading.keeps_stored) return std::nullopt;
+  if (!plan.loading.dummy) {
+    const LogMute mute;  // whoever loads the model says it
+    try {
+      return StoredMatrices(WeightSource::checkpoint(
+          model, {.format = plan.loading.format, .quantization = config.quantization}));
+    } catch (const Error&) {  // no files, or not all of them
+    }
+  }
+  return StoredMatrices(WeightSource::dummy(0, 1, config.quantization));
+}
+
+ModelSize size_of_model(const ServingPlan& plan, const ModelConfig& config,
+                        const std::string& model) {
+  const std::optional<StoredMatrices> stored = stored_matrices(plan, config, model);
+  return model_size(config, stored ? &*stored : nullptr);
+}
+
+std::string WeightForm::describe(const ModelSize& size) const {
+  WeightCount linear;
+  for (const WeightCount& part :
+       {size.attention, size.indexer, size.dense_mlp, size.shared_experts})
+    linear.matrices += part.matrices - part.plain;
+  const bool has_linear = linear.matrices > 0 && linear_bits != product_bits,
+             has_experts =
+                 size.experts.matrices > size.experts.plain && expert_bits != product_bits;
+  if (!has_linear && !has_experts) return linear_bits == product_bits ? products : others;
+  return fmt::format("{} in {}{}{}, {} in others", products, has_linear ? "linear layers" : "",
+                     has_linear && has_experts ? " and " : "", has_experts ? "experts" : "",
+                     others);
+}
+
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
   const bool is_linear = part.name != "head" && part.name != "routed experts";
-  if (part.name == "routed experts")
-    return std::llround(static_cast<double>(part.matrices) * expert_bits / 8) + part.floats * 4;
-  const double bits = part.name == "embedding" && !tied ? embedding_bits
-                      : is_linear                       ? linear_bits
-                                                        : product_bits;
-  return std::llround(static_cast<double>(part.matrices) * bits / 8) + part.floats * 4;
+  const double bits = part.name == "routed experts"       ? expert_bits
+                      : part.name == "embedding" && !tied ? embedding_bits
+                      : is_linear                         ? linear_bits
+                                                          : product_bits;
+  return std::llround((static_cast<double>(part.matrices - part.plain) * bits +
+                       static_cast<double>(part.plain) * plain_bits) /
+                      8) +
+         part.floats * 4;
 }
 
 std::int64_t WeightForm::bytes(const ModelSize& size, bool tied) const {
@@ -139,12 +176,16 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   const DType plain =
       numerics.compute == DType::kF32 && stored_half && !widened ? config.dtype : numerics.compute;
   WeightForm form;
-  form.products = dtype_name(plain);
-  form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
+  form.products = form.others = dtype_name(plain);
+  form.product_bits = form.embedding_bits = form.plain_bits =
+      8.0 * static_cast<double>(dtype_size(plain));
   const bool fp8 = numerics.quantization == ops::Format::kFp8 ||
                    (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
   const bool ints = numerics.int_fragments && !numerics.quantization && config.quantization &&
                     config.quantization->is_integers();
+  // Random weights of MXFP4 have it in experts.
+  const bool mxfp4 = numerics.int_fragments && !numerics.quantization && config.quantization &&
+                     config.quantization->is_mxfp4();
   const bool nvfp4 = numerics.quantization == ops::Format::kNvFp4 ||
                      (numerics.int_fragments && !numerics.quantization && config.quantization &&
                       config.quantization->is_nvfp4());
@@ -157,6 +198,9 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     form.products = "NVFP4";
     // A byte of scale for 16 columns, and a float32 for 4 rows of 128 columns.
     linear_bits = 4 + 8.0 / 16 + 32.0 / (4 * 128);
+  } else if (mxfp4) {
+    form.products = "MXFP4";
+    linear_bits = 4 + 8.0 / 32;  // groups of 32 with a byte of scale
   } else if (fp8) {
     form.products = "FP8";
     // A float32 for 16 rows of 128 columns; scales of rows take less. In fragments each row has
@@ -172,7 +216,7 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     form.product_bits = blocks->bits;
   }
   const double plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
-  if (numerics.int_fragments && !ints && !nvfp4 && form.product_bits != plain_bits) {
+  if (numerics.int_fragments && !ints && !nvfp4 && !mxfp4 && form.product_bits != plain_bits) {
     // A GPU holds blocks of some types alone.
     const bool held = numerics.quantization || blocks->on_a_gpu < plain_bits;
     linear_bits = numerics.quantization ? form.product_bits : blocks->on_a_gpu;
@@ -182,14 +226,9 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   form.linear_bits = linear_bits.value_or(form.product_bits);
   // Experts in FP8 have a float32 for 128 columns of each row.
   const bool keeps_fp8 = fp8 && config.quantization && config.quantization->is_fp8();
-  form.expert_bits = keeps_fp8       ? 8 + 32.0 / 128
-                     : ints || nvfp4 ? form.linear_bits
-                                     : form.product_bits;
-  if (numerics.int_fragments && !numerics.quantization && config.quantization &&
-      config.quantization->is_mxfp4()) {
-    form.expert_bits = 4 + 8.0 / 32;  // groups of 32 with a byte of scale
-    form.products = fmt::format("MXFP4 in experts, {} in others", dtype_name(plain));
-  }
+  form.expert_bits = keeps_fp8                ? 8 + 32.0 / 128
+                     : ints || nvfp4 || mxfp4 ? form.linear_bits
+                                              : form.product_bits;
   if (numerics.experts_rounded_to) {
     const ops::Format rounded = *numerics.experts_rounded_to;
     const double group =
@@ -200,11 +239,6 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     else if (rounded == ops::Format::kInt8 || rounded == ops::Format::kInt4)
       form.expert_bits = (rounded == ops::Format::kInt8 ? 8 : 4) + 16.0 / group;
   }
-  if (form.linear_bits != form.product_bits)
-    form.products +=
-        fmt::format(" in linear layers{}, {} in others",
-                    config.moe && form.expert_bits != form.product_bits ? " and experts" : "",
-                    dtype_name(plain));
   return form;
 }
 
@@ -214,9 +248,9 @@ std::int64_t expected_weight_bytes(const Options& options) {
     if (device.kind != DeviceKind::kCpu) return 0;
     const ResolvedModel model = find_model(options);
     const ModelConfig config = read_model_config(options, model.directory);
-    return weight_form(resolve_or_throw(options, config, read_machine(device)), config,
-                       model.directory)
-        .bytes(model_size(config), config.tie_word_embeddings);
+    const ServingPlan plan = resolve_or_throw(options, config, read_machine(device));
+    return weight_form(plan, config, model.directory)
+        .bytes(size_of_model(plan, config, model.directory), config.tie_word_embeddings);
   } catch (const Error&) {
     return 0;
   }

@@ -38,16 +38,25 @@ void require_weights(const ServingPlan& plan, const ModelConfig& config, const s
 // How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
 // how).
 struct WeightForm {
-  // matrices of linear layers and experts, and the head: "int4 in groups of 32"
-  std::string products;
+  std::string products;       // of linear layers and experts: "int4 in groups of 32"
+  std::string others;         // of all others: "bfloat16"
   double product_bits = 0;    // of one element, scales included
   double embedding_bits = 0;  // of an embedding that is not the head
   double linear_bits = 0;     // of linear layers besides experts and the head
   double expert_bits = 0;     // of routed experts that are stored one by one
+  double plain_bits = 0;      // of both where a quantised checkpoint leaves them plain
 
+  // "NVFP4 in linear layers and experts, bfloat16 in others".
+  std::string describe(const ModelSize& size) const;
   std::int64_t bytes(const WeightCount& part, bool tied) const;
   std::int64_t bytes(const ModelSize& size, bool tied) const;
 };
+// What tells the matrices that stay plain under the plan: the files of the model, or without any
+// its configuration. Nothing where the checkpoint is not quantised, or all is rounded anew.
+std::optional<StoredMatrices> stored_matrices(const ServingPlan& plan, const ModelConfig& config,
+                                              const std::string& model);
+ModelSize size_of_model(const ServingPlan& plan, const ModelConfig& config,
+                        const std::string& model);
 // `model` is resolved (hub/resolve.h).
 WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
                        const std::string& model);

@@ -14,9 +14,14 @@
 namespace sluice {
 namespace {
 
-// The form under options on a CPU of one thread.
+// The form under options on a CPU of one thread, and what it takes.
 WeightForm form_of(const Options& options, const ModelConfig& config, const std::string& model) {
   return weight_form(resolve_or_throw(options, config, Machine{}), config, model);
+}
+
+std::int64_t bytes_of(const Options& options, const ModelConfig& config, const std::string& model) {
+  const ServingPlan plan = resolve_or_throw(options, config, Machine{});
+  return weight_form(plan, config, model).bytes(size_of_model(plan, config, model), false);
 }
 
 using testing::Contains;
@@ -72,7 +77,7 @@ TEST(ModelFiles, ExpertsOfMxfp4TakeTheirBits) {
   const auto bytes = [&](std::string_view quantization) {
     Options options;
     options.quantization = quantization;
-    return form_of(options, config, model).bytes(size, false);
+    return bytes_of(options, config, model);
   };
   const std::int64_t rest = 2 * (size.matrices() - kExperts) + 4 * size.floats();
   EXPECT_EQ(bytes("auto"), rest + kExperts * 17 / 32);
@@ -90,7 +95,8 @@ TEST(ModelFiles, Nvfp4TakesItsBits) {
     EXPECT_EQ(form.linear_bits, 4.5625);
     EXPECT_EQ(form.expert_bits, 4.5625);
     EXPECT_EQ(form.product_bits, 16);
-    EXPECT_EQ(form.products, "NVFP4 in linear layers and experts, bfloat16 in others");
+    EXPECT_EQ(form.describe(model_size(config)),
+              "NVFP4 in linear layers and experts, bfloat16 in others");
   }
   Options none;
   none.quantization = "none";
@@ -140,7 +146,8 @@ TEST(ModelFiles, SomeBlocksOfAFileStayOnAGpu) {
   const WeightForm form = weight_form(resolve_or_throw({}, config, imagined_gpu()), config, path);
   EXPECT_DOUBLE_EQ(form.linear_bits, (1184.0 * 8 / 2048 + 16) / 2);
   EXPECT_DOUBLE_EQ(form.product_bits, 16);
-  EXPECT_EQ(form.products, "Q4_K blocks as in the file in linear layers, bfloat16 in others");
+  EXPECT_EQ(form.describe(model_size(config)),
+            "Q4_K blocks as in the file in linear layers, bfloat16 in others");
 }
 
 TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {

@@ -3,142 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/decoder_spec.h"
 #include "models/recurrent_decoder.h"
 
 namespace sluice {
-namespace {
-
-using Count = std::int64_t;
-
-// Families outside the table of decoders are built as Llama is, as far as this count goes.
-DecoderSpec spec_of(const ModelConfig& c) {
-  return decoder_spec(c).value_or(DecoderSpec{});
-}
-
-// Numbers of one norm over the hidden size.
-Count norm_floats(const ModelConfig& c, const DecoderSpec& spec) {
-  return (spec.norm.has_weight + spec.norm.bias) * Count{c.hidden_size};
-}
-
-// Of the norms of queries and keys together.
-Count head_norm_floats(const ModelConfig& c, HeadNormKind kind, Count kv_heads) {
-  switch (kind) {
-    case HeadNormKind::kRms:
-      return 2 * Count{c.head_dim};
-    case HeadNormKind::kUnit:
-      return 0;
-    case HeadNormKind::kRow:
-    case HeadNormKind::kLayer:
-    case HeadNormKind::kLayerList:
-      break;
-  }
-  return (c.num_heads + kv_heads) * c.head_dim;
-}
-
-void add_norms(const ModelConfig& c, const DecoderSpec& spec, ModelSize& size) {
-  const bool shared = c.residual == ResidualForm::kParallelOneNorm;
-  Count norms = !spec.attention_in.empty() + !spec.attention_out.empty() + !spec.mlp_out.empty();
-  norms += !spec.mlp_in.empty() && !shared;
-  const bool has_mlp = !c.recurrent || c.recurrent->kind != RecurrentKind::kMamba2;
-  size.norms.floats += (has_mlp ? norms : 1) * norm_floats(c, spec);
-}
-
-void add_gqa(const ModelConfig& c, const DecoderSpec& spec, int layer, ModelSize& size) {
-  const Count q = Count{c.num_heads} * c.head_dim, kv_heads = c.kv_heads_of(layer);
-  const Count qkv = q + kv_heads * (c.head_dim + c.value_dim());
-  size.attention.matrices += Count{c.hidden_size} * (qkv + Count{c.num_heads} * c.value_dim());
-  // Beside gated delta layers attention has a gate as wide as its queries.
-  if (c.recurrent && c.recurrent->kind == RecurrentKind::kGatedDelta)
-    size.attention.matrices += c.hidden_size * q;
-  if (c.qkv_bias) size.attention.floats += qkv;
-  if (c.layer(layer).sinks) size.attention.floats += c.num_heads;
-  if (c.o_bias) size.attention.floats += c.hidden_size;
-  if (c.qk_norm)
-    size.norms.floats += head_norm_floats(c, spec.attention_spec.head_norm.kind, kv_heads);
-}
-
-void add_mla(const ModelConfig& c, ModelSize& size) {
-  const MlaConfig& m = *c.mla;
-  const Count heads = c.num_heads, hidden = c.hidden_size;
-  const Count q_in = m.q_lora_rank > 0 ? m.q_lora_rank : hidden;
-  if (m.q_lora_rank > 0) {
-    size.attention.matrices += hidden * m.q_lora_rank;
-    size.norms.floats += m.q_lora_rank;
-    if (c.qkv_bias) size.attention.floats += m.q_lora_rank;
-  }
-  const Count latent_row = m.kv_lora_rank + m.qk_rope_head_dim;
-  size.attention.matrices += q_in * heads * m.qk_head_dim() + hidden * latent_row +
-                             Count{m.kv_lora_rank} * heads * (m.qk_nope_head_dim + m.v_head_dim) +
-                             heads * m.v_head_dim * hidden;
-  size.norms.floats += m.kv_lora_rank;
-  if (c.qkv_bias) size.attention.floats += latent_row;
-  if (c.o_bias) size.attention.floats += hidden;
-}
-
-// What a layer has that keeps a state; the numbers of one head or channel count as attention's.
-void add_recurrent(const ModelConfig& c, ModelSize& size) {
-  const RecurrentConfig& r = *c.recurrent;
-  const Count hidden = c.hidden_size, heads = r.num_value_heads;
-  const Count keys = Count{r.num_key_heads} * r.key_head_dim, values = heads * r.value_head_dim;
-  const Count channels = r.kind == RecurrentKind::kShortConv ? hidden : 2 * keys + values;
-  size.attention.floats += channels * (r.conv_kernel + r.conv_bias);
-  switch (r.kind) {
-    case RecurrentKind::kShortConv:
-      size.attention.matrices += 4 * hidden * hidden;
-      if (r.proj_bias) size.attention.floats += 4 * hidden;
-      return;
-    case RecurrentKind::kMamba2:
-      size.attention.matrices += hidden * (2 * values + 2 * keys + heads) + values * hidden;
-      if (r.proj_bias) size.attention.floats += 2 * values + 2 * keys + heads + hidden;
-      size.attention.floats += 3 * heads;
-      size.norms.floats += values;
-      return;
-    case RecurrentKind::kGatedDelta:
-      size.attention.matrices += hidden * (2 * keys + 2 * values + 2 * heads) + values * hidden;
-      size.attention.floats += 2 * heads;
-      break;
-    case RecurrentKind::kKeyDelta:
-      // The decay and the gate go through a low rank.
-      size.attention.matrices += hidden * (3 * keys + heads + 2 * r.key_head_dim) +
-                                 2 * keys * r.key_head_dim + values * hidden;
-      size.attention.floats += heads + keys;
-      break;
-  }
-  size.norms.floats += r.value_head_dim;
-}
-
-void add_indexer(const ModelConfig& c, ModelSize& size) {
-  const IndexerConfig& x = *c.indexer;
-  const Count q_in = c.mla && c.mla->q_lora_rank > 0 ? c.mla->q_lora_rank : c.hidden_size;
-  size.indexer.matrices +=
-      q_in * x.num_heads * x.head_dim + Count{c.hidden_size} * (x.head_dim + x.num_heads);
-  size.indexer.floats += 2 * Count{x.head_dim};
-}
-
-void add_moe(const ModelConfig& c, ModelSize& size) {
-  const MoeConfig& m = *c.moe;
-  const Count hidden = c.hidden_size;
-  ++size.num_moe_layers;
-  size.router.floats += m.num_experts * hidden;
-  if (m.topk_method == TopkMethod::kNoauxTc) size.router.floats += m.num_experts;
-  if (m.swiglu_limit > 0) {  // gpt-oss: everything has a bias
-    size.router.floats += m.num_experts;
-    size.experts.floats += Count{m.num_experts} * (2 * m.moe_intermediate_size + hidden);
-  }
-  size.experts.matrices += Count{m.num_experts} * 3 * hidden * m.moe_intermediate_size;
-  size.shared_experts.matrices += 3 * hidden * m.shared_expert_intermediate_size;
-  if (m.shared_expert_gate) size.shared_experts.floats += hidden;
-}
-
-void add_mlp(const ModelConfig& c, const DecoderSpec& spec, ModelSize& size) {
-  const Count inner = (spec.mlp_names.gated ? 2 : 1) * Count{c.intermediate_size};
-  size.dense_mlp.matrices += (inner + c.intermediate_size) * c.hidden_size;
-  if (c.mlp_bias) size.dense_mlp.floats += inner + c.hidden_size;
-  if (c.hidden_act == Activation::kXielu) size.dense_mlp.floats += 4;
-}
-
-}  // namespace
 
 std::vector<WeightCount> ModelSize::parts() const {
   std::vector<WeightCount> out;
@@ -146,6 +13,19 @@ std::vector<WeightCount> ModelSize::parts() const {
        {embedding, attention, indexer, dense_mlp, router, experts, shared_experts, norms, head})
     if (part.total() > 0) out.push_back(part);
   return out;
+}
+
+void ModelSize::add(const ModelSize& other) {
+  for (WeightCount ModelSize::* part :
+       {&ModelSize::embedding, &ModelSize::attention, &ModelSize::indexer, &ModelSize::dense_mlp,
+        &ModelSize::router, &ModelSize::experts, &ModelSize::shared_experts, &ModelSize::norms,
+        &ModelSize::head}) {
+    WeightCount& own = this->*part;
+    own.matrices += (other.*part).matrices;
+    own.floats += (other.*part).floats;
+    own.plain += (other.*part).plain;
+  }
+  num_moe_layers += other.num_moe_layers;
 }
 
 std::int64_t ModelSize::matrices() const {
@@ -164,28 +44,9 @@ std::int64_t ModelSize::bytes(double matrix_bits) const {
   return std::llround(static_cast<double>(matrices()) * matrix_bits / 8) + floats() * 4;
 }
 
-ModelSize model_size(const ModelConfig& config) {
-  ModelSize size;
-  const Count vocab_matrix = Count{config.vocab_size} * config.hidden_size;
-  size.embedding.matrices = vocab_matrix;
-  if (!config.tie_word_embeddings) size.head.matrices = vocab_matrix;
-  if (config.head_bias) size.head.floats = config.vocab_size;
-  const DecoderSpec spec = spec_of(config);
-  if (!spec.ends.positions.empty())
-    size.embedding.matrices +=
-        Count{config.max_position_embeddings + spec.ends.position_offset} * config.hidden_size;
-  size.norms.floats = (spec.ends.embedding_norm.empty() ? 1 : 2) * norm_floats(config, spec);
-  for (int i = 0; i < config.num_layers; ++i) {
-    const LayerConfig layer = config.layer(i);
-    const bool has_mlp = !config.recurrent || config.recurrent->kind != RecurrentKind::kMamba2;
-    add_norms(config, spec, size);
-    if (layer.recurrent)
-      add_recurrent(config, size);
-    else
-      config.mla ? add_mla(config, size) : add_gqa(config, spec, i, size);
-    if (layer.indexer == IndexerRole::kFull) add_indexer(config, size);
-    if (has_mlp) layer.is_moe ? add_moe(config, size) : add_mlp(config, spec, size);
-  }
+ModelSize model_size(const ModelConfig& config, const StoredMatrices* stored) {
+  ModelSize size = ends_size(config);
+  for (int i = 0; i < config.num_layers; ++i) size.add(layer_size(config, i, stored));
   return size;
 }
 
@@ -210,8 +71,9 @@ double weight_bytes_read(const ModelConfig& config, int tokens, double weight_by
   double read = weight_bytes;
   // A tied embedding is the head, which every step reads.
   if (!config.tie_word_embeddings)
-    read -= embedding_bits / 8 *
-            static_cast<double>(size.embedding.matrices - Count{config.hidden_size} * tokens);
+    read -=
+        embedding_bits / 8 *
+        static_cast<double>(size.embedding.matrices - std::int64_t{config.hidden_size} * tokens);
   if (config.moe)
     read -= product_bits(config, weight_bytes, embedding_bits) / 8 *
             static_cast<double>(size.experts.matrices) *
@@ -280,8 +142,7 @@ double kept_products(const ModelConfig& c, int i) {
   const LayerConfig layer = c.layer(i);
   const auto hidden = static_cast<double>(c.hidden_size);
   if (layer.recurrent) {
-    ModelSize size;
-    add_recurrent(c, size);
+    const ModelSize size = layer_size(c, i);
     const RecurrentConfig& r = *c.recurrent;
     const double mixed = r.kind == RecurrentKind::kShortConv
                              ? hidden

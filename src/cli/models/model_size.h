@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "attention/kv_pool.h"
+#include "checkpoint/weight_source.h"
 #include "config/model_config.h"
+#include "models/wrapped_names.h"
 
 namespace sluice {
 
@@ -18,8 +20,19 @@ struct WeightCount {
   std::string_view name;
   std::int64_t matrices = 0;
   std::int64_t floats = 0;
+  std::int64_t plain = 0;  // of `matrices`: those that a quantised checkpoint leaves plain
 
   std::int64_t total() const { return matrices + floats; }
+};
+
+// A quantised checkpoint, as far as its matrices tell whether they stay plain
+// (WeightSource::leaves_plain): its files, or without any the lists of its configuration.
+struct StoredMatrices {
+  explicit StoredMatrices(WeightSource from)
+      : source(std::move(from)), wrapped(find_wrapped_names(source.names())) {}
+
+  WeightSource source;
+  std::optional<WrappedNames> wrapped;  // of files
 };
 
 struct ModelSize {
@@ -29,6 +42,7 @@ struct ModelSize {
   int num_moe_layers = 0;
 
   std::vector<WeightCount> parts() const;  // those that are not empty
+  void add(const ModelSize& other);
   std::int64_t matrices() const;
   std::int64_t floats() const;
   std::int64_t parameters() const { return matrices() + floats(); }
@@ -36,8 +50,12 @@ struct ModelSize {
   std::int64_t bytes(double matrix_bits) const;
 };
 
-// Equal to what the checkpoint holds, without layers for next-token prediction.
-ModelSize model_size(const ModelConfig& config);
+// Equal to what the checkpoint holds, without layers for next-token prediction. `stored` tells
+// which matrices of linear layers and experts stay plain; null: none does.
+ModelSize model_size(const ModelConfig& config, const StoredMatrices* stored = nullptr);
+// Of one layer alone, and of embedding, head and last norm alone.
+ModelSize layer_size(const ModelConfig& config, int layer, const StoredMatrices* stored = nullptr);
+ModelSize ends_size(const ModelConfig& config);
 
 // Experts of one layer that `tokens` tokens choose in the mean when every choice is as likely: what
 // a step reads.

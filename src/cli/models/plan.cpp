@@ -64,8 +64,9 @@ std::vector<Alternative> alternatives_of(const Plan& p, const std::string& model
     FitQuestion question = p.question;
     const ServingPlan serving = resolve_or_throw(options, p.config, p.machine);
     const WeightForm form = weight_form(serving, p.config, model);
-    question.weight_bytes = form.bytes(p.size, p.config.tie_word_embeddings) +
-                            draft_size(options, serving, p.config, model, form).weight_bytes;
+    question.weight_bytes =
+        form.bytes(size_of_model(serving, p.config, model), p.config.tie_word_embeddings) +
+        draft_size(options, serving, p.config, model, form).weight_bytes;
     out.push_back({fmt::format("--quantization {}", quantization), question.weight_bytes,
                    fit(question).fits});
   }
@@ -84,7 +85,6 @@ Plan make_plan(const Arguments& arguments) {
           "memory plan before it takes memory",
           p.config.architecture);
   require_known_dimensions(p.config);
-  p.size = model_size(p.config);
   p.stored = stored_types(model.directory, p.is_at_hub);
   p.machine = read_machine(serving_device(p.options));
   p.serving = resolve_or_throw(p.options, p.config, p.machine);
@@ -93,6 +93,7 @@ Plan make_plan(const Arguments& arguments) {
           "`sluice plan` counts the memory of one rank, not of {}; leave --tp-size, "
           "--ep-size and --pp-size out, or plan for several GPUs with --gpus",
           p.serving.num_ranks);
+  p.size = size_of_model(p.serving, p.config, model.directory);
   p.form = weight_form(p.serving, p.config, model.directory);
   p.supposed = arguments.has("memory");
   p.memory_bytes = p.supposed ? arguments.get_int("memory", 0, 1, std::int64_t{1} << 50)
@@ -143,7 +144,7 @@ Json json_of(const Plan& p) {
           {"parameters_by_part", parts},
           {"stored", stored},
           {"dtype", dtype_name(p.serving.numerics().compute)},
-          {"weight_form", p.form.products},
+          {"weight_form", p.form.describe(p.size)},
           {"weight_bytes", p.question.weight_bytes},
           {"kv_dtype", dtype_name(p.serving.numerics().kv())},
           {"index_dtype", dtype_name(p.serving.numerics().index())},
@@ -194,7 +195,7 @@ void print(const Plan& p) {
         fmt::format("{} tensors in {}", type.num_tensors, type.dtype));
   fmt::print("\n");
   row("weights", format_bytes(p.question.weight_bytes),
-      fmt::format("matrices in {}", p.form.products));
+      fmt::format("matrices in {}", p.form.describe(p.size)));
   for (const WeightCount& part : p.size.parts())
     row(fmt::format("  {}", part.name),
         format_bytes(p.form.bytes(part, p.config.tie_word_embeddings)));

@@ -122,7 +122,9 @@ void ExpertFragments::add_numbers(std::size_t expert, const ops::Weight& w13,
 
 bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
   const Numerics& numerics = block_.numerics();
-  const bool rounds = numerics.experts_rounded_to.has_value();
+  // The experts of a layer have one form.
+  const bool rounds =
+      numerics.experts_rounded_to && !block_.sub("experts", 0).stays_plain(names_.gate);
   const std::optional<std::vector<Boxes>> boxes =
       rounds ? std::nullopt : find(shape_.alike(block_));
   if (!rounds && (!boxes || boxes->empty())) return false;

@@ -48,7 +48,9 @@ std::optional<std::int64_t> Fp8Weights::group() const {
   const bool stored = parts_.front().stored != nullptr;
   std::optional<std::int64_t> common;
   for (const Part& part : parts_) {
-    if (part.part->transposed || (part.stored != nullptr) != stored) return {};
+    if (part.part->transposed || (part.stored != nullptr) != stored ||
+        weights_.stays_plain(part.name))
+      return {};
     std::int64_t group = numerics.quantization_group;
     if (stored) {
       const QuantMatrix& matrix = *part.stored;

@@ -62,6 +62,7 @@ std::optional<FragmentForm> FragmentWeights::form() const {
     return {};
   const bool rounds = numerics.quantization.has_value();
   const auto all = [&](auto&& test) { return std::ranges::all_of(parts_, test); };
+  if (rounds && !all([&](const Part& part) { return !weights_.stays_plain(part.name); })) return {};
   // Kernels of many rows of super-blocks are those of Hopper.
   const auto multiplies = [&](BlockType type) {
     return has_fragments_of(type) && (!ops::block_unit(format_of_blocks(type)).exists() ||

@@ -65,7 +65,7 @@ void StackedExperts::take(const FragmentForm& form, ops::Weight& w13, ops::Weigh
 
 bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
   const Numerics& numerics = block_.numerics();
-  if (numerics.experts_rounded_to) return round(w13, w2);
+  if (numerics.experts_rounded_to && !block_.stays_plain(names_.gate_up)) return round(w13, w2);
   if (numerics.gemm() != DType::kBF16 || numerics.quantization || !numerics.int_fragments)
     return false;
   const WeightSource& source = block_.loader_->source_;

@@ -88,6 +88,9 @@ Weights Weights::sub(std::string_view name, int index) const {
 bool Weights::has(std::string_view name, bool by_config) const {
   return loader_->source_.has(path(name), by_config);
 }
+bool Weights::stays_plain(std::string_view name) const {
+  return loader_->source_.is_dummy() && loader_->source_.leaves_plain(path(name));
+}
 std::string Weights::path(std::string_view name) const {
   std::string full = prefix_ + std::string(name);
   for (const auto& [from, to] : loader_->renames_)

@@ -141,6 +141,8 @@ class Weights {
   // Whether the checkpoint has `name` here. Random weights have the tensors that the configuration
   // expects.
   bool has(std::string_view name, bool by_config) const;
+  // Whether random weights stand for a matrix that their quantised checkpoint leaves plain.
+  bool stays_plain(std::string_view name) const;
   // The full name, for messages.
   std::string path(std::string_view name) const;
   const Numerics& numerics() const;
