@@ -147,11 +147,11 @@ std::string WeightForm::describe(const ModelSize& size) const {
 }
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
-  const bool is_linear = part.name != "head" && part.name != "routed experts";
-  const double bits = part.name == "routed experts"       ? expert_bits
-                      : part.name == "embedding" && !tied ? embedding_bits
-                      : is_linear                         ? linear_bits
-                                                          : product_bits;
+  const bool is_head = part.name == "head" || (part.name == "embedding" && tied);
+  const double bits = is_head                         ? product_bits
+                      : part.name == "embedding"      ? embedding_bits
+                      : part.name == "routed experts" ? expert_bits
+                                                      : linear_bits;
   return std::llround((static_cast<double>(part.matrices - part.plain) * bits +
                        static_cast<double>(part.plain) * plain_bits) /
                       8) +

@@ -152,6 +152,30 @@ TEST(PlainMatrices, HaveTheNamesOfTheFiles) {
   EXPECT_GE(count, 10);
 }
 
+// Linear layers have the form; a tied embedding is the head, which stays bfloat16.
+TEST(PlainMatrices, ATiedEmbeddingIsAHead) {
+  const auto expect_half = [](const std::string& args, const Options& options) {
+    SCOPED_TRACE(args + options.quantization);
+    const Priced found = price("qwen3-0.6b", args, options);
+    EXPECT_LT(found.form.linear_bits, 9);
+    EXPECT_EQ(found.form.bytes(found.size.embedding, true), 2 * found.size.embedding.matrices);
+    // The cost model leaves norms out.
+    EXPECT_NEAR(double(found.bytes - 4 * found.size.floats()), found.of_mix, 4);
+  };
+  expect_half(fp8_without(""), {});
+  for (const char* stored :
+       {R"("awq", "bits": 4, "group_size": 128, "zero_point": true)",
+        R"("gptq", "bits": 4, "group_size": 128, "sym": true, "desc_act": false)",
+        R"("modelopt", "quant_algo": "NVFP4")",
+        R"("fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic")"})
+    expect_half(fmt::format(R"({{"quantization_config": {{"quant_method": {}}}}})", stored), {});
+  for (const char* rounded : {"fp8", "int8", "int4"}) {
+    Options options;
+    options.quantization = rounded;
+    expect_half("", options);
+  }
+}
+
 // Random weights stand for the checkpoint that the configuration describes.
 TEST(PlainMatrices, StayPlainInRandomWeights) {
   set_log_level(LogLevel::kError);
@@ -181,6 +205,13 @@ TEST(PlainMatrices, StayPlainInRandomWeights) {
       two = R"("num_hidden_layers": 2, "vocab_size": 4096, "tie_word_embeddings": false)",
       few = two + R"(, "num_experts": 16)";
   const double all = expect_planned(dense, with(two, ""));
+  const std::string tied = R"("num_hidden_layers": 2, "vocab_size": 16384)";
+  expect_planned(dense, with(tied, ""));
+  for (const char* rounded : {"fp8", "int8", "int4"}) {
+    Options options = dense;
+    options.quantization = rounded;
+    expect_planned(options, "{" + tied + "}");
+  }
   // A byte more for each number, and no float32 for 128 of them.
   EXPECT_EQ(expect_planned(dense, with(two, R"("model.layers.0.mlp.down_proj")")) - all,
             1024 * 3072 * (1 - 4.0 / 128));
