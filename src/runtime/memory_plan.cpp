@@ -16,9 +16,16 @@ std::int64_t ceil_pages(std::int64_t tokens) {
   return (tokens + kPageSize - 1) / kPageSize;
 }
 
-// Pages by group where those that keep every token have `pages`.
-std::vector<std::int64_t> pages_of(const MemoryRequest& request,
-                                   const std::vector<PageGroupSpec>& groups, std::int64_t pages) {
+// Pages that the tokens of a window or chunk can touch while the next one begins.
+std::int64_t held_pages(const PageGroupSpec& group) {
+  return ceil_pages(group.span - 1) + 2;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> pages_by_group(const MemoryRequest& request,
+                                         const std::vector<PageGroupSpec>& groups,
+                                         std::int64_t pages) {
   const bool keeps_all = std::any_of(groups.begin(), groups.end(), [](const PageGroupSpec& g) {
     return g.retention == Retention::kFull;
   });
@@ -26,15 +33,13 @@ std::vector<std::int64_t> pages_of(const MemoryRequest& request,
   for (const PageGroupSpec& group : groups) {
     out.push_back(pages);
     if (group.retention == Retention::kFull) continue;
-    // that `span` tokens in a row can touch
-    const std::int64_t alone = ceil_pages(group.span - 1) + 1;
-    const std::int64_t held = request.limits.max_running_requests * (alone + 1) +
+    const std::int64_t held = request.limits.max_running_requests * held_pages(group) +
                               ceil_pages(request.limits.max_step_tokens);
     std::int64_t wanted = std::min(pages, 2 * held);
     if (keeps_all)
       wanted = std::min(
           wanted, static_cast<std::int64_t>(static_cast<double>(pages) * request.kv.window_ratio));
-    out.back() = std::max(wanted, std::min(pages, alone + 1));
+    out.back() = std::max(wanted, std::min(pages, held_pages(group)));
   }
   return out;
 }
@@ -46,15 +51,21 @@ std::int64_t bytes_of(const std::vector<PageGroupSpec>& groups,
   return bytes;
 }
 
-}  // namespace
+std::int64_t pages_of_sequence(const PageGroupSpec& group, std::int64_t tokens) {
+  const std::int64_t pages = ceil_pages(tokens);
+  return group.retention == Retention::kFull ? pages : std::min(pages, held_pages(group));
+}
 
 MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& all_groups) {
   const std::vector<PageGroupSpec> groups(all_groups.begin(),
                                           all_groups.begin() + num_page_groups(all_groups));
   const bool has_states = groups.size() < all_groups.size();
   const std::int64_t state_bytes = has_states ? all_groups.back().bytes_per_page() : 0;
-  std::int64_t page_bytes = 0;  // of one page in every group
-  for (const PageGroupSpec& group : groups) page_bytes += group.bytes_per_page();
+  std::int64_t page_bytes = 0, window_bytes = 0;  // of one page in every group
+  for (const PageGroupSpec& group : groups) {
+    page_bytes += group.bytes_per_page();
+    if (group.retention != Retention::kFull) window_bytes += group.bytes_per_page();
+  }
   check(page_bytes + state_bytes > 0, "the model keeps nothing in the KV pool");
 
   const std::int64_t fixed = request.activation_bytes + request.buffer_bytes;
@@ -87,7 +98,7 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
     left -= states * state_bytes;
   }
   const auto bytes_for = [&](std::int64_t count) {
-    return bytes_of(groups, pages_of(request, groups, count));
+    return bytes_of(groups, pages_by_group(request, groups, count));
   };
   // A sequence's last page is rarely full: one more for each.
   std::int64_t pages = 0, too_many = request.limits.max_running_requests *
@@ -115,9 +126,10 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
   plan.weight_bytes = request.weight_bytes;
   plan.activation_bytes = request.activation_bytes;
   plan.buffer_bytes = request.buffer_bytes;
-  plan.pages = pages_of(request, groups, pages);
+  plan.pages = pages_by_group(request, groups, pages);
   plan.kv_bytes = bytes_of(groups, plan.pages) + states * state_bytes;
   plan.kv_bytes_per_token = page_bytes / kPageSize;
+  plan.window_bytes_per_token = window_bytes / kPageSize;
   // A model of states alone holds sequences of any length. (A stage whose layers keep no pages has
   // their groups nevertheless.)
   plan.max_total_tokens = groups.empty() ? states * request.context_length : pages * kPageSize;
@@ -132,12 +144,16 @@ std::string MemoryPlan::describe() const {
   const std::string states =
       num_states == 0 ? ""
                       : fmt::format("; {} states of {}", num_states, format_bytes(state_bytes));
+  const std::string windows =
+      window_bytes_per_token == 0
+          ? ""
+          : fmt::format(" and {} more within windows", window_bytes_per_token);
   return fmt::format(
-      "weights {}, KV cache {} ({} tokens, {} bytes each{}), activations {}, buffers {}; {} were "
+      "weights {}, KV cache {} ({} tokens, {} bytes each{}{}), activations {}, buffers {}; {} were "
       "free",
-      format_bytes(weight_bytes), format_bytes(kv_bytes), max_total_tokens, kv_bytes_per_token,
-      states, format_bytes(activation_bytes), format_bytes(buffer_bytes),
-      format_bytes(available_bytes));
+      format_bytes(weight_bytes), format_bytes(kv_bytes), max_total_tokens,
+      kv_bytes_per_token - window_bytes_per_token, windows, states, format_bytes(activation_bytes),
+      format_bytes(buffer_bytes), format_bytes(available_bytes));
 }
 
 std::string format_bytes(std::int64_t bytes) {

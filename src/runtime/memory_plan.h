@@ -20,6 +20,8 @@ struct MemoryPlan {
   std::int64_t buffer_bytes = 0;        // logits, page tables and other fixed buffers
   std::int64_t kv_bytes = 0;            // of pages and states
   std::int64_t kv_bytes_per_token = 0;  // in all groups
+  // Of these, bytes in groups that keep the tokens of a window or chunk alone.
+  std::int64_t window_bytes_per_token = 0;
   // KV capacity, whole pages: of the groups that keep every token
   std::int64_t max_total_tokens = 0;
   std::int64_t available_bytes = 0;  // what the machine had when the plan was made
@@ -78,6 +80,18 @@ struct MemoryRequest {
 // numbers and what to change, when not even one sequence of 1,024 tokens (or of the context length,
 // if that is less) fits.
 MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups);
+
+// The plan's parts, for what is asked before a start. `groups` are those of pages.
+//
+// Pages of each group where those that keep every token have `pages`.
+std::vector<std::int64_t> pages_by_group(const MemoryRequest& request,
+                                         const std::vector<PageGroupSpec>& groups,
+                                         std::int64_t pages);
+// Bytes of so many pages of each group.
+std::int64_t bytes_of(const std::vector<PageGroupSpec>& groups,
+                      const std::vector<std::int64_t>& pages);
+// The largest number of pages that a sequence of `tokens` tokens holds in a group.
+std::int64_t pages_of_sequence(const PageGroupSpec& group, std::int64_t tokens);
 
 // "1.5 GiB"
 std::string format_bytes(std::int64_t bytes);

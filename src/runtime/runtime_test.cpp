@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -37,6 +38,11 @@ TEST(MemoryPlan, TakesWhatIsAskedFor) {
   EXPECT_EQ(plan.kv_bytes_per_token, kTokenBytes);
   EXPECT_EQ(plan.kv_bytes, 1024 * kTokenBytes);
   EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{16, 16}));
+  EXPECT_EQ(plan.window_bytes_per_token, 4 * 4);
+  EXPECT_THAT(plan.describe(),
+              testing::HasSubstr("(1024 tokens, 32 bytes each and 16 more within windows)"));
+  EXPECT_THAT(plan_memory(r, {two_groups()[0]}).describe(),
+              testing::HasSubstr("(1024 tokens, 32 bytes each)"));
 }
 
 // A window of 100 touches 3 pages; one more while its next page begins.

@@ -167,6 +167,9 @@ def test_plan():
     shown = sluice("plan", TINY)
     assert shown.returncode == 0, shown.stderr
     assert f"sluice serve {TINY}" in shown.stdout
+    windows = json.loads(sluice("plan", CONFIGS / "gpt-oss-20b", "--memory", "64G", "--max-total-tokens", 1000000, "--json").stdout)
+    assert windows["window_bytes_per_token"] == windows["kv_bytes_per_token"] / 2
+    assert windows["default_kv_bytes"] < 0.6 * 1000000 * windows["kv_bytes_per_token"]
     big = sluice("plan", CONFIGS / "qwen3-30b-a3b", "--memory", "24G")
     assert big.returncode == 3
     assert "does not fit" in big.stdout

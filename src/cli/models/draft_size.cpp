@@ -27,6 +27,17 @@ Count matrices_of(const Eagle3Config& head, const ModelConfig& target) {
          head.draft_vocab_size * hidden;
 }
 
+// Those of layers from `first` on.
+std::vector<PageGroupSpec> groups_from(std::vector<PageGroupSpec> groups, int first) {
+  for (PageGroupSpec& group : groups) {
+    for (PlaneSpec& plane : group.planes)
+      std::erase_if(plane.layers, [&](int layer) { return layer < first; });
+    std::erase_if(group.planes, [](const PlaneSpec& plane) { return plane.layers.empty(); });
+  }
+  std::erase_if(groups, [](const PageGroupSpec& group) { return group.planes.empty(); });
+  return groups;
+}
+
 }  // namespace
 
 DraftSize draft_size(const Options& options, const ServingPlan& plan, const ModelConfig& target,
@@ -35,8 +46,7 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
   DraftSize out;
   if (speculation.reads_text()) return out;
   const auto kv_of = [&](const ModelConfig& config) {
-    return kv_bytes_per_token(
-        kv_page_groups(config, plan.numerics().kv(), plan.numerics().index()));
+    return kv_page_groups(config, plan.numerics().kv(), plan.numerics().index());
   };
   const auto bytes_of = [&](const ModelConfig& config) {
     return form.bytes(model_size(config), config.tie_word_embeddings);
@@ -53,7 +63,7 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
     out.what = name + "'s layer";
     out.weight_bytes = form.bytes(layer, target.tie_word_embeddings) +
                        static_cast<Count>(static_cast<double>(projection) * form.product_bits / 8);
-    out.kv_bytes_per_token = kv_of(longer) - kv_of(target);
+    out.kept = groups_from(kv_of(longer), target.num_layers);
     return out;
   }
   const NamedDraft draft = find_draft(options, speculation, target, target_directory, false);
@@ -61,14 +71,14 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
   if (draft.config.eagle3) {
     const Count matrices = matrices_of(*draft.config.eagle3, target);
     out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
-    out.kv_bytes_per_token = kv_of(draft.config.eagle3->layers);
+    out.kept = kv_of(draft.config.eagle3->layers);
   } else if (draft.config.eagle) {
     const ModelConfig& layers = *draft.config.eagle;
     const ModelSize size = model_size(layers);
     const Count matrices = size.attention.matrices + size.dense_mlp.matrices +
                            2 * Count{layers.hidden_size} * layers.hidden_size;
     out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
-    out.kv_bytes_per_token = kv_of(layers);
+    out.kept = kv_of(layers);
   } else if (draft.config.dflash) {
     const ModelConfig& layers = draft.config.dflash->layers;
     const ModelSize size = model_size(layers);
@@ -76,10 +86,10 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
     const Count matrices = size.attention.matrices + size.dense_mlp.matrices +
                            states * target.hidden_size * layers.hidden_size;
     out.weight_bytes = static_cast<Count>(static_cast<double>(matrices) * form.product_bits / 8);
-    out.kv_bytes_per_token = kv_of(layers);
+    out.kept = kv_of(layers);
   } else {
     out.weight_bytes = bytes_of(*draft.config.model);
-    out.kv_bytes_per_token = kv_of(*draft.config.model);
+    out.kept = kv_of(*draft.config.model);
   }
   return out;
 }

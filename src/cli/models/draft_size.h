@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/models/model_files.h"
 #include "engine/draft_choice.h"
@@ -12,7 +13,7 @@ namespace sluice {
 struct DraftSize {
   std::string what;  // "NEXTN's layer"; empty: nothing drafts, or it takes no memory
   std::int64_t weight_bytes = 0;
-  std::int64_t kv_bytes_per_token = 0;
+  std::vector<PageGroupSpec> kept;  // of tokens
 };
 
 // `form`: of the target's weights, in which the draft's lie too.

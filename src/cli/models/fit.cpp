@@ -14,61 +14,105 @@ std::int64_t pages(std::int64_t tokens) {
   return (tokens + kPageSize - 1) / kPageSize;
 }
 
-// A token's KV and a sequence's state as one plane of bytes each: the memory plan looks at nothing
-// else.
-std::vector<PageGroupSpec> one_plane_each(std::int64_t bytes_per_token, std::int64_t state_bytes) {
-  std::vector<PageGroupSpec> groups;
-  const auto add = [&](const char* name, Retention retention, std::int64_t bytes) {
-    const PlaneSpec plane{.name = name, .dtype = DType::kU8, .row_elements = bytes, .layers = {0}};
-    if (bytes > 0) groups.push_back({{.name = name, .retention = retention, .span = 0}, {plane}});
-  };
-  add("full", Retention::kFull, bytes_per_token);
-  add("state", Retention::kState, state_bytes);
-  return groups;
+// The largest count below `end` that fits; 0 always does.
+template <class Fits>
+std::int64_t largest(std::int64_t end, Fits&& fits) {
+  std::int64_t count = 0;
+  while (count + 1 < end) {
+    const std::int64_t middle = count + (end - count) / 2;
+    (fits(middle) ? count : end) = middle;
+  }
+  return count;
 }
+
+// What the memory plan of a start does with the groups of a question.
+class Capacity {
+ public:
+  explicit Capacity(const FitQuestion& question)
+      : groups_(question.kept.begin(), question.kept.begin() + num_page_groups(question.kept)),
+        state_bytes_(state_bytes(question.kept)),
+        left_(question.memory_bytes - question.weight_bytes - question.working_bytes),
+        request_{.weight_bytes = question.weight_bytes,
+                 .activation_bytes = question.working_bytes,
+                 .buffer_bytes = 0,
+                 .available_bytes = question.memory_bytes - question.weight_bytes,
+                 .context_length = question.context_length,
+                 .limits = question.limits,
+                 .kv = question.kv} {
+    for (const PageGroupSpec& group : groups_)
+      if (group.retention == Retention::kFull) full_page_bytes_ += group.bytes_per_page();
+  }
+
+  const MemoryRequest& request() const { return request_; }
+
+  // With so many pages where every token is kept.
+  std::int64_t bytes_for(std::int64_t pages) const {
+    return bytes_of(groups_, pages_by_group(request_, groups_, pages));
+  }
+
+  // Beside one state. Windows alone take no more pages than those of all requests.
+  std::int64_t max_pages() const {
+    // Where there is nothing but states, a sequence's length takes no memory.
+    if (groups_.empty() && state_bytes_ > 0)
+      return std::max<std::int64_t>(0, left_) / state_bytes_ * pages(request_.context_length);
+    const std::int64_t end =
+        full_page_bytes_ > 0
+            ? left_ / full_page_bytes_ + 2
+            : request_.limits.max_running_requests * (pages(request_.context_length) + 1) + 1;
+    return largest(end, [&](std::int64_t n) { return bytes_for(n) + state_bytes_ <= left_; });
+  }
+
+  // Requests of a length at once in the pages of each group and so many states.
+  std::int64_t requests_in(const MemoryPlan& plan, std::int64_t length) const {
+    if (plan.pages.empty()) return 0;
+    std::int64_t requests = state_bytes_ > 0 ? plan.num_states : pages(plan.max_total_tokens);
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      requests = std::min(requests, plan.pages[g] / pages_of_sequence(groups_[g], length));
+    return requests;
+  }
+
+  // In all that is left, however groups share it.
+  std::int64_t max_requests(std::int64_t length) const {
+    std::int64_t each = state_bytes_;
+    for (const PageGroupSpec& group : groups_)
+      each += pages_of_sequence(group, length) * group.bytes_per_page();
+    return each > 0 && left_ > 0 ? left_ / each : 0;
+  }
+
+ private:
+  std::vector<PageGroupSpec> groups_;  // of pages
+  std::int64_t state_bytes_, full_page_bytes_ = 0, left_;
+  MemoryRequest request_;
+};
 
 }  // namespace
 
 Fit fit(const FitQuestion& q) {
   Fit out;
   out.left_bytes = q.memory_bytes - q.weight_bytes - q.working_bytes;
-  const std::int64_t page_bytes = q.kv_bytes_per_token * kPageSize;
-  // One sequence at least has a state; where there is nothing else, its length takes no memory.
-  const std::int64_t for_pages = std::max<std::int64_t>(0, out.left_bytes - q.state_bytes);
-  const std::int64_t num_pages = page_bytes > 0 ? for_pages / page_bytes
-                                 : q.state_bytes > 0 && out.left_bytes >= q.state_bytes
-                                     ? out.left_bytes / q.state_bytes * pages(q.context_length)
-                                     : 0;
-  out.max_tokens = num_pages * kPageSize;
+  const Capacity capacity(q);
+  std::int64_t num_pages = capacity.max_pages();
+  MemoryPlan plan;
   if (num_pages > 0) {
-    const MemoryRequest request{.weight_bytes = q.weight_bytes,
-                                .activation_bytes = q.working_bytes,
-                                .buffer_bytes = 0,
-                                .available_bytes = q.memory_bytes - q.weight_bytes,
-                                .context_length = q.context_length,
-                                .limits = q.limits,
-                                .kv = q.kv};
     try {
-      const MemoryPlan plan =
-          plan_memory(request, one_plane_each(q.kv_bytes_per_token, q.state_bytes));
-      out.default_tokens = plan.max_total_tokens;
-      out.default_states = plan.num_states;
+      plan = plan_memory(capacity.request(), q.kept);
     } catch (const Error&) {  // half of what is left holds no request
     }
   }
-  out.longest = std::min(out.max_tokens, q.context_length);
+  out.default_tokens = plan.max_total_tokens;
+  out.default_states = plan.num_states;
+  out.default_kv_bytes = plan.kv_bytes - plan.num_states * plan.state_bytes;
   const std::int64_t least =
       q.kv.max_total_tokens > 0 ? q.kv.max_total_tokens : std::min(kShortRequest, q.context_length);
-  out.fits = out.max_tokens >= least;
+  out.missing_bytes = std::max<std::int64_t>(
+      0, capacity.bytes_for(pages(least)) + state_bytes(q.kept) - out.left_bytes);
+  out.fits = out.missing_bytes == 0;
+  if (out.fits) num_pages = std::max(num_pages, pages(least));
+  out.max_tokens = num_pages * kPageSize;
+  out.longest = std::min(out.max_tokens, q.context_length);
   const auto line = [&](std::int64_t length) {
-    std::int64_t by_default = pages(out.default_tokens) / pages(length),
-                 at_most = num_pages / pages(length);
-    if (q.state_bytes > 0) {
-      by_default = std::min(by_default, out.default_states);
-      at_most =
-          std::max<std::int64_t>(0, out.left_bytes) / (pages(length) * page_bytes + q.state_bytes);
-    }
-    out.concurrency.push_back({length, by_default, at_most});
+    out.concurrency.push_back(
+        {length, capacity.requests_in(plan, length), capacity.max_requests(length)});
   };
   for (const std::int64_t length : kLengths)
     if (length <= q.context_length) line(length);

@@ -11,9 +11,8 @@ namespace sluice {
 
 struct FitQuestion {
   std::int64_t weight_bytes = 0;
-  std::int64_t working_bytes = 0;  // activations and buffers, about
-  std::int64_t kv_bytes_per_token = 0;
-  std::int64_t state_bytes = 0;  // of a sequence in recurrent layers
+  std::int64_t working_bytes = 0;   // activations and buffers, about
+  std::vector<PageGroupSpec> kept;  // of tokens and sequences, as the model declares it
   std::int64_t memory_bytes = 0;
   std::int64_t context_length = 0;  // of one sequence, at most
   Limits limits = {.max_running_requests = 128};
@@ -27,11 +26,13 @@ struct FitLine {
 };
 
 struct Fit {
-  bool fits = false;                 // weights, working memory and one short request
-  std::int64_t left_bytes = 0;       // for KV; negative: so much is missing
-  std::int64_t max_tokens = 0;       // in the KV cache, whole pages
-  std::int64_t default_tokens = 0;   // in the KV cache that the engine takes by itself
+  bool fits = false;                // weights, working memory and one short request
+  std::int64_t left_bytes = 0;      // for KV; negative: so much is missing
+  std::int64_t max_tokens = 0;      // in the KV cache, whole pages
+  std::int64_t default_tokens = 0;  // in the KV cache that the engine takes by itself
+  std::int64_t default_kv_bytes = 0;
   std::int64_t default_states = 0;   // beside it
+  std::int64_t missing_bytes = 0;    // where it does not fit
   std::int64_t longest = 0;          // one sequence
   std::vector<FitLine> concurrency;  // at 2k, 8k, 32k as far as the context goes
 };

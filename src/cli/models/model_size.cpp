@@ -104,6 +104,14 @@ std::int64_t kv_bytes_per_token(const std::vector<PageGroupSpec>& groups) {
   return page / kPageSize;
 }
 
+std::int64_t window_bytes_per_token(const std::vector<PageGroupSpec>& groups) {
+  std::int64_t page = 0;
+  for (const PageGroupSpec& group : groups)
+    if (group.retention == Retention::kWindow || group.retention == Retention::kChunk)
+      page += group.bytes_per_page();
+  return page / kPageSize;
+}
+
 std::int64_t state_bytes(const std::vector<PageGroupSpec>& groups) {
   return num_page_groups(groups) == static_cast<std::int64_t>(groups.size())
              ? 0

@@ -77,6 +77,8 @@ double weight_bytes_read(const ModelConfig& config, int tokens, double weight_by
 std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype,
                                           std::optional<DType> index = {});
 std::int64_t kv_bytes_per_token(const std::vector<PageGroupSpec>& groups);
+// Of these, bytes that are kept within windows and chunks alone.
+std::int64_t window_bytes_per_token(const std::vector<PageGroupSpec>& groups);
 // Of the state that recurrent layers keep for a sequence; 0 without any.
 std::int64_t state_bytes(const std::vector<PageGroupSpec>& groups);
 // Bytes of KV that one decode step of a sequence with `length` tokens reads: sparse attention reads

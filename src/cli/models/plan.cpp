@@ -100,22 +100,20 @@ Plan make_plan(const Arguments& arguments) {
                               : device_info(p.machine.device).free_bytes;
 
   const Limits& limits = p.serving.runner.limits;
-  const auto kept =
-      kv_page_groups(p.config, p.serving.numerics().kv(), p.serving.numerics().index());
   p.question = {
       .weight_bytes = p.form.bytes(p.size, p.config.tie_word_embeddings),
       .working_bytes = working_bytes(
           p.config, static_cast<int>(limits.max_step_tokens) - limits.max_running_requests,
           limits.max_running_requests, static_cast<int>(p.serving.context_length())),
-      .kv_bytes_per_token = kv_bytes_per_token(kept),
-      .state_bytes = state_bytes(kept),
+      .kept = kv_page_groups(p.config, p.serving.numerics().kv(), p.serving.numerics().index()),
       .memory_bytes = p.memory_bytes,
       .context_length = p.serving.context_length(),
       .limits = limits,
       .kv = p.serving.runner.kv};
   p.draft = draft_size(p.options, p.serving, p.config, model.directory, p.form);
   p.question.weight_bytes += p.draft.weight_bytes;
-  p.question.kv_bytes_per_token += p.draft.kv_bytes_per_token;
+  std::vector<PageGroupSpec>& kept = p.question.kept;
+  kept.insert(kept.begin() + num_page_groups(kept), p.draft.kept.begin(), p.draft.kept.end());
   p.answer = fit(p.question);
   if (p.answer.fits)
     p.command = command_of(p);
@@ -148,10 +146,11 @@ Json json_of(const Plan& p) {
           {"weight_bytes", p.question.weight_bytes},
           {"kv_dtype", dtype_name(p.serving.numerics().kv())},
           {"index_dtype", dtype_name(p.serving.numerics().index())},
-          {"kv_bytes_per_token", p.question.kv_bytes_per_token},
-          {"state_bytes", p.question.state_bytes},
+          {"kv_bytes_per_token", kv_bytes_per_token(p.question.kept)},
+          {"window_bytes_per_token", window_bytes_per_token(p.question.kept)},
+          {"state_bytes", state_bytes(p.question.kept)},
           {"draft_weight_bytes", p.draft.weight_bytes},
-          {"draft_kv_bytes_per_token", p.draft.kv_bytes_per_token},
+          {"draft_kv_bytes_per_token", kv_bytes_per_token(p.draft.kept)},
           {"working_bytes", p.question.working_bytes},
           {"memory_bytes", p.memory_bytes},
           {"memory_supposed", p.supposed},
@@ -159,6 +158,7 @@ Json json_of(const Plan& p) {
           {"left_bytes", p.answer.left_bytes},
           {"max_total_tokens", p.answer.max_tokens},
           {"default_total_tokens", p.answer.default_tokens},
+          {"default_kv_bytes", p.answer.default_kv_bytes},
           {"default_states", p.answer.default_states},
           {"longest_sequence", p.answer.longest},
           {"context_length", p.question.context_length},
@@ -170,13 +170,6 @@ Json json_of(const Plan& p) {
 std::string in_words(std::int64_t parameters) {
   const auto n = static_cast<double>(parameters);
   return n < 1e9 ? fmt::format("{:.3g} million", n / 1e6) : fmt::format("{:.3g} billion", n / 1e9);
-}
-
-std::int64_t missing_bytes(const Plan& p) {
-  const std::int64_t tokens = p.options.max_total_tokens > 0
-                                  ? p.options.max_total_tokens
-                                  : std::min<std::int64_t>(1024, p.question.context_length);
-  return tokens * p.question.kv_bytes_per_token + p.question.state_bytes - p.answer.left_bytes;
 }
 
 void print(const Plan& p) {
@@ -202,24 +195,26 @@ void print(const Plan& p) {
   if (!p.draft.what.empty())
     row("  draft", format_bytes(p.draft.weight_bytes),
         fmt::format("{}, and {} of KV for a token", p.draft.what,
-                    format_bytes(p.draft.kv_bytes_per_token)));
+                    format_bytes(kv_bytes_per_token(p.draft.kept))));
   row("working memory", format_bytes(p.question.working_bytes),
       "about; it is measured at the start");
-  row("a token of KV", format_bytes(p.question.kv_bytes_per_token),
+  const std::int64_t windows = window_bytes_per_token(p.question.kept),
+                     state = state_bytes(p.question.kept);
+  row("a token of KV", format_bytes(kv_bytes_per_token(p.question.kept)),
       fmt::format("in {}", dtype_name(p.serving.numerics().kv())) +
+          (windows > 0 ? fmt::format(", {} of it within windows", format_bytes(windows)) : "") +
           (p.serving.numerics().index_stored
                ? fmt::format(", index keys in {}", dtype_name(p.serving.numerics().index()))
                : ""));
-  if (p.question.state_bytes > 0)
-    row("a sequence's state", format_bytes(p.question.state_bytes),
-        "of its recurrent layers, in float32");
+  if (state > 0)
+    row("a sequence's state", format_bytes(state), "of its recurrent layers, in float32");
   row("memory", format_bytes(p.memory_bytes),
       p.supposed                                  ? "supposed"
       : p.machine.device.kind == DeviceKind::kCpu ? "free on this machine"
                                                   : "free on " + describe(p.machine.device));
   fmt::print("\n");
   if (!p.answer.fits) {
-    fmt::print("It does not fit: {} are missing.\n", format_bytes(missing_bytes(p)));
+    fmt::print("It does not fit: {} are missing.\n", format_bytes(p.answer.missing_bytes));
     if (p.options.max_total_tokens > p.answer.max_tokens && p.answer.max_tokens > 0)
       fmt::print("--max-total-tokens {} is more than the {} that fit.\n",
                  p.options.max_total_tokens, p.answer.max_tokens);
@@ -230,10 +225,10 @@ void print(const Plan& p) {
       fmt::print("--device cpu plans for this machine's memory instead.\n");
     return;
   }
-  row("KV by default", format_bytes(p.answer.default_tokens * p.question.kv_bytes_per_token),
+  row("KV by default", format_bytes(p.answer.default_kv_bytes),
       fmt::format("{} tokens", p.answer.default_tokens));
-  if (p.question.state_bytes > 0)
-    row("states by default", format_bytes(p.answer.default_states * p.question.state_bytes),
+  if (state > 0)
+    row("states by default", format_bytes(p.answer.default_states * state),
         fmt::format("{}: one for each request, and for prefixes that are kept",
                     p.answer.default_states));
   row("KV at most", format_bytes(p.answer.left_bytes),
