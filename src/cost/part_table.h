@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// Shares of the matrices of a layer that a quantised checkpoint leaves plain.
+// Shares of the matrices of a layer that stay plain where linear layers have a form.
 struct PlainShares {
   double attention = 0, indexer = 0, mlp = 0, shared_experts = 0, experts = 0;
 };

@@ -91,6 +91,11 @@ class LayerCount {
     else
       add(part, joined(block, name) + ".weight", elements);
   }
+  // The same of one that keeps its type whatever the form of linear layers.
+  void add_plain(WeightCount& part, Count elements) {
+    part.matrices += elements;
+    part.plain += elements;
+  }
   bool has(const std::string& name, bool by_config) const {
     return stored_ != nullptr && stored_->source.has(joined(path_, name), by_config);
   }
@@ -138,8 +143,9 @@ class LayerCount {
     add(part, spec_.attention, rank > 0 ? "q_b_proj" : "q_proj",
         (rank > 0 ? rank : hidden) * heads * m.qk_head_dim());
     add(part, spec_.attention, "kv_a_proj_with_mqa", hidden * latent_row);
-    add(part, spec_.attention, "kv_b_proj",
-        Count{m.kv_lora_rank} * heads * (m.qk_nope_head_dim + m.v_head_dim));
+    // kv_b_proj is split into the factors of absorbed attention (layers/mla.cpp).
+    add_plain(part, Count{m.kv_lora_rank} * heads * (m.qk_nope_head_dim + m.v_head_dim));
+    part.expanded += Count{m.kv_lora_rank} * heads * m.qk_nope_head_dim;
     add(part, spec_.attention, "o_proj", heads * m.v_head_dim * hidden);
     size_.norms.floats += m.kv_lora_rank;
     if (c_.qkv_bias) part.floats += latent_row;
@@ -203,7 +209,7 @@ class LayerCount {
     const std::string block = joined(spec_.attention, "indexer");
     add(size_.indexer, block, "wq_b", q_in * x.num_heads * x.head_dim);
     add(size_.indexer, block, "wk", hidden * x.head_dim);
-    add(size_.indexer, block, "weights_proj", hidden * x.num_heads);
+    add_plain(size_.indexer, hidden * x.num_heads);  // weights_proj
     size_.indexer.floats += 2 * Count{x.head_dim};
   }
 
@@ -280,9 +286,11 @@ ModelSize ends_size(const ModelConfig& config) {
   size.embedding.matrices = vocab_matrix;
   if (!config.tie_word_embeddings) size.head.matrices = vocab_matrix;
   if (config.head_bias) size.head.floats = config.vocab_size;
-  if (!spec.ends.positions.empty())
-    size.embedding.matrices +=
+  if (!spec.ends.positions.empty()) {
+    size.embedding.plain =
         Count{config.max_position_embeddings + spec.ends.position_offset} * config.hidden_size;
+    size.embedding.matrices += size.embedding.plain;
+  }
   size.norms.floats = (spec.ends.embedding_norm.empty() ? 1 : 2) * norm_floats(config, spec);
   return size;
 }

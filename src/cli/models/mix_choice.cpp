@@ -80,8 +80,8 @@ std::vector<PlainShares> plain_shares(const ServingPlan& plan, const ModelConfig
                                       const std::string& model) {
   std::vector<PlainShares> out;
   const std::optional<StoredMatrices> stored = stored_matrices(plan, config, model);
-  for (int layer = 0; stored && layer < config.num_layers; ++layer) {
-    const ModelSize size = layer_size(config, layer, &*stored);
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    const ModelSize size = layer_size(config, layer, stored ? &*stored : nullptr);
     out.push_back({.attention = plain_share(size.attention),
                    .indexer = plain_share(size.indexer),
                    .mlp = plain_share(size.dense_mlp),

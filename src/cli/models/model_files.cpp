@@ -17,6 +17,7 @@
 #include "hub/file_choice.h"
 #include "kernels/types/int_fragments.h"
 #include "layers/weights/block_formats.h"
+#include "models/decoder_spec.h"
 #include "models/registry.h"
 
 namespace sluice {
@@ -152,9 +153,10 @@ std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
                       : part.name == "embedding"      ? embedding_bits
                       : part.name == "routed experts" ? expert_bits
                                                       : linear_bits;
-  return std::llround((static_cast<double>(part.matrices - part.plain) * bits +
-                       static_cast<double>(part.plain) * plain_bits) /
-                      8) +
+  return std::llround(
+             (static_cast<double>(part.matrices - part.plain) * bits +
+              static_cast<double>(part.plain + (expands ? part.expanded : 0)) * plain_bits) /
+             8) +
          part.floats * 4;
 }
 
@@ -176,11 +178,16 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   const DType plain =
       numerics.compute == DType::kF32 && stored_half && !widened ? config.dtype : numerics.compute;
   WeightForm form;
+  form.expands = plan.runner.model.mla_expandable;
   form.products = form.others = dtype_name(plain);
   form.product_bits = form.embedding_bits = form.plain_bits =
       8.0 * static_cast<double>(dtype_size(plain));
-  const bool fp8 = numerics.quantization == ops::Format::kFp8 ||
-                   (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
+  // Matrices that a file stores transposed have tiles, but no fragments.
+  const std::optional<DecoderSpec> spec = decoder_spec(config);
+  const bool has_fragments = !spec || !spec->mlp_names.transposed;
+  const bool fp8 = has_fragments &&
+                   (numerics.quantization == ops::Format::kFp8 ||
+                    (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8()));
   const bool ints = numerics.int_fragments && !numerics.quantization && config.quantization &&
                     config.quantization->is_integers();
   // Random weights of MXFP4 have it in experts.
@@ -206,7 +213,8 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     // A float32 for 16 rows of 128 columns; scales of rows take less. In fragments each row has
     // one.
     linear_bits = 8 + 32.0 / (numerics.fp8_fragments ? 128 : 16 * 128);
-  } else if (numerics.quantization) {
+  } else if (numerics.quantization && numerics.quantization != ops::Format::kFp8 &&
+             (has_fragments || !numerics.int_fragments)) {
     const int bits = numerics.quantization == ops::Format::kInt8 ? 8 : 4;
     form.products = fmt::format("int{} in groups of {}", bits, numerics.quantization_group);
     // A group has a scale of 16 bits.

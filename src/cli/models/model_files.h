@@ -44,7 +44,8 @@ struct WeightForm {
   double embedding_bits = 0;  // of an embedding that is not the head
   double linear_bits = 0;     // of linear layers besides experts and the head
   double expert_bits = 0;     // of routed experts that are stored one by one
-  double plain_bits = 0;      // of both where a quantised checkpoint leaves them plain
+  double plain_bits = 0;      // of matrices that stay plain
+  bool expands = false;       // some of these lie in memory twice (WeightCount::expanded)
 
   // "NVFP4 in linear layers and experts, bfloat16 in others".
   std::string describe(const ModelSize& size) const;

@@ -24,6 +24,7 @@ void ModelSize::add(const ModelSize& other) {
     own.matrices += (other.*part).matrices;
     own.floats += (other.*part).floats;
     own.plain += (other.*part).plain;
+    own.expanded += (other.*part).expanded;
   }
   num_moe_layers += other.num_moe_layers;
 }

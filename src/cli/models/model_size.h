@@ -20,7 +20,10 @@ struct WeightCount {
   std::string_view name;
   std::int64_t matrices = 0;
   std::int64_t floats = 0;
-  std::int64_t plain = 0;  // of `matrices`: those that a quantised checkpoint leaves plain
+  // Of `matrices`: those that a quantised checkpoint leaves plain, and those that no form is for.
+  std::int64_t plain = 0;
+  // Of `plain`: those that prefill of expanded latents has a second time (MlaOptions::expandable).
+  std::int64_t expanded = 0;
 
   std::int64_t total() const { return matrices + floats; }
 };
@@ -51,7 +54,7 @@ struct ModelSize {
 };
 
 // Equal to what the checkpoint holds, without layers for next-token prediction. `stored` tells
-// which matrices of linear layers and experts stay plain; null: none does.
+// which matrices of linear layers and experts a checkpoint leaves plain; null: none.
 ModelSize model_size(const ModelConfig& config, const StoredMatrices* stored = nullptr);
 // Of one layer alone, and of embedding, head and last norm alone.
 ModelSize layer_size(const ModelConfig& config, int layer, const StoredMatrices* stored = nullptr);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/testing/folder.h"
 #include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
 #include "cli/models/mix_choice.h"
@@ -176,24 +177,60 @@ TEST(PlainMatrices, ATiedEmbeddingIsAHead) {
   }
 }
 
+// Expects that a start takes what is planned, and returns it.
+double expect_planned(Options options, const std::string& config_args) {
+  options.json_model_override_args = config_args;
+  options.load_format = "dummy";
+  options.threads = 1;
+  options.max_total_tokens = 1024;
+  const auto engine = Engine::create(options);
+  const ModelConfig& config = engine->model_config();
+  const ServingPlan plan = resolve_or_throw(options, config, Machine{});
+  const auto planned = static_cast<double>(
+      weight_form(plan, config, options.model)
+          .bytes(size_of_model(plan, config, options.model), config.tie_word_embeddings));
+  const auto taken = static_cast<double>(engine->memory_plan().weight_bytes);
+  EXPECT_NEAR(taken / planned, 1, 0.005) << options.quantization << config_args;
+  return taken;
+}
+
+// kv_b_proj of latent attention, the weights of an indexer's heads, and learned positions.
+TEST(PlainMatrices, AreThoseThatNoFormIsFor) {
+  set_log_level(LogLevel::kError);
+  Options latents, positions;
+  latents.model = source_dir() + "/models/sluice-tiny";
+  TestFolder folder;
+  folder.write("config.json",
+               R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 256,
+                   "n_layer": 2, "n_head": 4, "n_positions": 1024, "vocab_size": 1024,
+                   "torch_dtype": "bfloat16"})");
+  positions.model = folder.path();
+  for (const char* quantization : {"none", "fp8", "int8", "int4"}) {
+    latents.quantization = positions.quantization = quantization;
+    latents.mla_prefill = "absorb";
+    const double absorbed = expect_planned(latents, "");
+    latents.mla_prefill = "auto";
+    EXPECT_GT(expect_planned(latents, ""), absorbed);
+    expect_planned(positions, "");
+  }
+  // DeepSeek-V3.2: 61 layers of 128 heads, latents of 512 numbers, 64 heads of the indexer.
+  for (const char* quantization : {"auto", "fp8", "int4"}) {
+    Options options;
+    options.quantization = quantization;
+    const Priced found = price("deepseek-v3.2", "", options);
+    const bool is_plain = found.form.linear_bits == 16;
+    EXPECT_FALSE(is_plain && quantization != std::string("auto"));
+    EXPECT_EQ(found.size.attention.plain, std::int64_t{61} * 512 * 128 * (128 + 128));
+    EXPECT_EQ(found.size.indexer.plain, std::int64_t{61} * 7168 * 64);
+    // The cost model counts routers, but no vectors.
+    const std::int64_t vectors = found.size.floats() - found.size.router.floats;
+    EXPECT_NEAR(double(found.bytes - 4 * vectors) / found.of_mix, 1, 1e-6);
+  }
+}
+
 // Random weights stand for the checkpoint that the configuration describes.
 TEST(PlainMatrices, StayPlainInRandomWeights) {
   set_log_level(LogLevel::kError);
-  const auto expect_planned = [](Options options, const std::string& config_args) {
-    options.json_model_override_args = config_args;
-    options.load_format = "dummy";
-    options.threads = 1;
-    options.max_total_tokens = 1024;
-    const auto engine = Engine::create(options);
-    const ModelConfig& config = engine->model_config();
-    const ServingPlan plan = resolve_or_throw(options, config, Machine{});
-    const auto planned = static_cast<double>(
-        weight_form(plan, config, options.model)
-            .bytes(size_of_model(plan, config, options.model), config.tie_word_embeddings));
-    const auto taken = static_cast<double>(engine->memory_plan().weight_bytes);
-    EXPECT_NEAR(taken / planned, 1, 0.005) << config_args;
-    return taken;
-  };
   Options dense, experts;
   dense.model = kConfigs + "qwen3-0.6b";
   experts.model = kConfigs + "qwen3-30b-a3b";
