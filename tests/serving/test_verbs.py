@@ -177,6 +177,14 @@ def test_plan():
     assert small["fits"] and "--quantization int4" in small["command"]
 
 
+def test_plan_refuses_what_a_start_refuses(tmp_path):
+    shutil.copy(TINY / "config.json", tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"temperature": "hot"}')
+    for flags in ((), ("--json",), ("--gpus", "1xH200")):
+        done = sluice("plan", tmp_path, *flags)
+        assert done.returncode == 2 and 'temperature is "hot"; it must be a number from 0 to 100' in done.stderr, done.stderr
+
+
 def test_plan_for_several_gpus():
     model = CONFIGS / "qwen3-30b-a3b"
     plan = json.loads(sluice("plan", model, "--gpus", "4xH200", "--context-length", 4096, "--concurrency", 32, "--json").stdout)

@@ -41,11 +41,12 @@ constexpr WholeSetting kWholes[] = {
 // The value, or Error{kBadInput} that says what the setting may be.
 template <class Read>
 auto read_setting(std::string_view name, const std::string& value, const std::string& allowed,
-                  Read&& read) {
+                  bool resets, Read&& read) {
   try {
     return read();
   } catch (const Error&) {
-    fail(ErrorKind::kBadInput, "{} is {}; allowed: {}, or default", name, value, allowed);
+    fail(ErrorKind::kBadInput, "{} is {}; allowed: {}{}", name, value, allowed,
+         resets ? ", or default" : "");
   }
 }
 
@@ -59,8 +60,8 @@ double rate(double count, double time_s) {
 
 }  // namespace
 
-void ChatSettings::set(std::string_view name, const std::string& value) {
-  const bool reset = value == "default";
+void ChatSettings::set(std::string_view name, const std::string& value, bool resets) {
+  const bool reset = resets && value == "default";
   for (const NumberSetting& s : kNumbers)
     if (s.name == name) {
       if (reset)
@@ -70,7 +71,7 @@ void ChatSettings::set(std::string_view name, const std::string& value) {
             read_setting(name, value,
                          s.low > 0 && s.low < 1e-6 ? fmt::format("above 0, to {}", s.high)
                                                    : fmt::format("{} to {}", s.low, s.high),
-                         [&] { return option_parse::number(value, s.low, s.high); });
+                         resets, [&] { return option_parse::number(value, s.low, s.high); });
       return;
     }
   for (const WholeSetting& s : kWholes)
@@ -78,7 +79,7 @@ void ChatSettings::set(std::string_view name, const std::string& value) {
       if (reset)
         this->*s.field = std::nullopt;
       else
-        this->*s.field = read_setting(name, value, fmt::format("{} to {}", s.low, s.high),
+        this->*s.field = read_setting(name, value, fmt::format("{} to {}", s.low, s.high), resets,
                                       [&] { return option_parse::integer(value, s.low, s.high); });
       return;
     }
@@ -88,7 +89,8 @@ void ChatSettings::set(std::string_view name, const std::string& value) {
     if (reset)
       think = std::nullopt;
     else
-      think = read_setting(name, value, "on, off", [&] { return option_parse::boolean(value); });
+      think = read_setting(name, value, "on, off", resets,
+                           [&] { return option_parse::boolean(value); });
   } else {
     fail(ErrorKind::kBadInput,
          "there is no setting '{}'; there are temperature, top_p, top_k, min_p, "

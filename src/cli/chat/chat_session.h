@@ -25,8 +25,9 @@ struct ChatSettings {
   std::optional<std::int64_t> top_k, seed, max_tokens;
   std::optional<bool> think;
 
-  // Sets one by name; "default" takes it back. Error{kBadInput} says what is allowed.
-  void set(std::string_view name, const std::string& value);
+  // Sets one by name; "default" takes it back, unless it is a flag's value (`resets` is false).
+  // Error{kBadInput} says what is allowed.
+  void set(std::string_view name, const std::string& value, bool resets = true);
   // One line each, what is set.
   std::string describe() const;
   Json json() const;

@@ -42,6 +42,28 @@ TEST(ChatSettings, AreSetAndTakenBack) {
     EXPECT_THROW(s.set(name, value), Error) << name << " " << value;
 }
 
+// The allowed values are those that `sluice run --help` shows.
+TEST(ChatSettings, FlagsHaveNoDefaultToGoBackTo) {
+  const auto message_of = [](const char* name, const char* value, bool resets) {
+    ChatSettings s;
+    try {
+      s.set(name, value, resets);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("taken");
+  };
+  EXPECT_EQ(message_of("think", "maybe", false), "think is maybe; allowed: on, off");
+  EXPECT_EQ(message_of("think", "maybe", true), "think is maybe; allowed: on, off, or default");
+  EXPECT_EQ(message_of("think", "default", false), "think is default; allowed: on, off");
+  EXPECT_EQ(message_of("top_k", "default", false), "top_k is default; allowed: -1 to 2147483647");
+  EXPECT_EQ(message_of("temperature", "default", false),
+            "temperature is default; allowed: 0 to 100");
+  ChatSettings s;
+  s.set("system", "default", false);
+  EXPECT_EQ(s.system, "default");
+}
+
 TEST(ChatSettings, YieldToTheModelWhereNothingIsSet) {
   GenerationConfig model;
   model.temperature = 0.6;

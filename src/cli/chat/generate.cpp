@@ -43,6 +43,14 @@ std::vector<std::string> stop_strings(const Arguments& arguments) {
   return it->second;
 }
 
+int min_new_tokens(const Arguments& arguments) {
+  return static_cast<int>(arguments.get_int("min-new-tokens", 0, 0, INT32_MAX));
+}
+
+int max_new_tokens(const Arguments& arguments) {
+  return static_cast<int>(arguments.get_int("max-new-tokens", 128, 1, INT32_MAX));
+}
+
 // The command line's word, else the model's (generation_config.json), else what /generate takes:
 // the ranges are those of a request.
 SamplingParams sampling_params(const Arguments& arguments, const GenerationConfig& model) {
@@ -63,11 +71,25 @@ SamplingParams sampling_params(const Arguments& arguments, const GenerationConfi
   const int model_top_k = use_model && model.top_k.value_or(0) > 0 ? *model.top_k : -1;
   params.top_k = static_cast<int>(arguments.get_int("top-k", model_top_k, -1, INT32_MAX));
   if (params.top_k == 0) params.top_k = -1;
-  params.min_new_tokens = static_cast<int>(arguments.get_int("min-new-tokens", 0, 0, INT32_MAX));
+  params.min_new_tokens = min_new_tokens(arguments);
   params.seed = fixed_seed(arguments.options).value_or(std::random_device{}());
   if (!arguments.has("ignore-eos"))
     params.stop_token_ids.assign(model.eos_token_ids.begin(), model.eos_token_ids.end());
   return params;
+}
+
+// What can be refused before the model is read.
+void check_flags(const Arguments& arguments) {
+  if (arguments.has("prompt") == arguments.has("input-ids"))
+    throw UsageError("no prompt, or two of them", "give either --prompt TEXT or --input-ids 1,2,3");
+  if (arguments.has("chat") && !arguments.has("prompt"))
+    throw UsageError("--chat needs a text", "give --prompt TEXT");
+  require_chat_for_system(arguments);
+  if (min_new_tokens(arguments) > max_new_tokens(arguments))
+    throw UsageError(fmt::format("--min-new-tokens asks for at least {} tokens, but at most {} may "
+                                 "come",
+                                 min_new_tokens(arguments), max_new_tokens(arguments)),
+                     "give a smaller --min-new-tokens, or a larger --max-new-tokens");
 }
 
 // Tokens to text as it may be shown: whole characters, cut at a stop string.
@@ -108,10 +130,7 @@ Json finish_json(const Completion& done, std::string_view matched_text, std::siz
 
 int run_generate(const Arguments& arguments) {
   const Options options = model_options(arguments);
-  if (arguments.has("prompt") == arguments.has("input-ids"))
-    throw UsageError("no prompt, or two of them", "give either --prompt TEXT or --input-ids 1,2,3");
-  if (arguments.has("chat") && !arguments.has("prompt"))
-    throw UsageError("--chat needs a text", "give --prompt TEXT");
+  check_flags(arguments);
   if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   const std::vector<std::string> stop = stop_strings(arguments);
   const std::optional<GrammarField> grammar = grammar_of(arguments);
@@ -138,7 +157,7 @@ int run_generate(const Arguments& arguments) {
     require(!request.prompt_ids.empty(), "the prompt has no tokens");
   }
   request.params = sampling_params(arguments, engine->generation_config());
-  request.max_new_tokens = static_cast<int>(arguments.get_int("max-new-tokens", 128, 1, INT32_MAX));
+  request.max_new_tokens = max_new_tokens(arguments);
   request.ignore_eos = arguments.has("ignore-eos");
   request.stop = stop;
   if (grammar) {

@@ -36,6 +36,12 @@ TextTools load_text_tools(const Options& options, bool optional) {
   return tools;
 }
 
+void require_chat_for_system(const Arguments& arguments) {
+  if (arguments.has("system") && !arguments.has("chat"))
+    throw UsageError("--system has no effect without --chat",
+                     "add --chat, which puts the model's chat template around the text");
+}
+
 std::string render_chat(const TextTools& tools, const std::string& system,
                         const std::string& user) {
   const auto chat = load_chat_template(tools.directory, tools.chat_template_override);

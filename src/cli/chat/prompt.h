@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/arguments.h"
 #include "engine/options.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -18,6 +19,9 @@ struct TextTools {
 // The tokenizer of --tokenizer-path, else of --model. Error{kBadInput} when there is none, unless
 // `optional`.
 TextTools load_text_tools(const Options& options, bool optional = false);
+
+// UsageError: --system without the template that it would stand in.
+void require_chat_for_system(const Arguments& arguments);
 
 // A conversation of one user's message, after `system` where that is not empty, through the model's
 // chat template, with the opening of the answer. Error{kBadInput} when the model has no template or

@@ -93,7 +93,7 @@ ChatSettings settings_of(const Arguments& arguments) {
                                    {"think", "think"}}) {
     if (!arguments.has(flag)) continue;
     try {
-      settings.set(name, arguments.get(flag));
+      settings.set(name, arguments.get(flag), false);
     } catch (const Error& error) {
       throw UsageError(fmt::format("--{}: {}", flag, error.message()),
                        "sluice run --help says what is allowed");

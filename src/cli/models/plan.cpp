@@ -2,6 +2,7 @@
 // headers of the weights.
 #include <algorithm>
 
+#include "checkpoint/load_config.h"
 #include "cli/download_bars.h"
 #include "cli/models/draft_size.h"
 #include "cli/models/fit.h"
@@ -85,6 +86,7 @@ Plan make_plan(const Arguments& arguments) {
           "memory plan before it takes memory",
           p.config.architecture);
   require_known_dimensions(p.config);
+  load_generation_config(model.directory, p.config);  // a start would refuse a broken one
   p.stored = stored_types(model.directory, p.is_at_hub);
   p.machine = read_machine(serving_device(p.options));
   p.serving = resolve_or_throw(p.options, p.config, p.machine);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "checkpoint/load_config.h"
 #include "cli/download_bars.h"
 #include "cli/models/mix_choice.h"
 #include "cli/models/model_files.h"
@@ -51,6 +52,7 @@ GpuPlan make_plan(const Arguments& arguments) {
           "architectures of this program",
           config.architecture);
   require_known_dimensions(config);
+  load_generation_config(model.directory, config);  // a start would refuse a broken one
   const std::int64_t context = options.context_length > 0
                                    ? options.context_length
                                    : std::min(kDefaultContext, config.max_position_embeddings);

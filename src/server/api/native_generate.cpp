@@ -274,6 +274,7 @@ std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& requ
   if (!fields.rid) fields.rid = settings.ids.front();
   const bool asked = fields.max_tokens.has_value();
   if (!asked) fields.max_tokens = kDefaultNewTokens;
+  if (auto fault = check_minimum("sampling_params.min_new_tokens", fields)) return fault;
   GenerationPlan plan = make_plan(state, *model, request, fields);
   plan.prompts = std::move(prompts);
   settings.batch = batch;

@@ -354,6 +354,16 @@ std::vector<std::string_view> known_names(FieldApi api) {
 
 }  // namespace
 
+std::optional<Fault> check_minimum(const std::string& name, const GenerationFields& fields) {
+  const std::int64_t least = fields.min_tokens.value_or(0);
+  const std::optional<std::int64_t> most =
+      fields.max_completion_tokens ? fields.max_completion_tokens : fields.max_tokens;
+  if (!most || least <= *most) return std::nullopt;
+  return invalid_value(
+      name, fmt::format("`{}` asks for at least {} tokens, but at most {} may come.", name, least,
+                        *most));
+}
+
 std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_view prefix,
                                  const FieldContext& context, GenerationFields& out) {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
@@ -423,14 +433,7 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
   if (api == kCompletionApi && out.max_tokens == 0 && !out.echo.value_or(false))
     return invalid_value(name("max_tokens"),
                          "`max_tokens` must be an integer of at least 1 (0 only with `echo`).");
-  const std::int64_t most =
-      out.max_completion_tokens.value_or(out.max_tokens.value_or(std::int64_t{1} << 32));
-  const std::string least = name(api == kSamplingApi ? "min_new_tokens" : "min_tokens");
-  if (out.min_tokens.value_or(0) > most)
-    return invalid_value(
-        least, fmt::format("`{}` asks for at least {} tokens, but at most {} may come.", least,
-                           *out.min_tokens, most));
-  return std::nullopt;
+  return check_minimum(name(api == kSamplingApi ? "min_new_tokens" : "min_tokens"), out);
 }
 
 Request engine_request(const GenerationFields& fields, const GenerationConfig* model_defaults) {

@@ -67,6 +67,9 @@ struct FieldContext {
 std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_view prefix,
                                  const FieldContext& context, GenerationFields& out);
 
+// A fault of the field `name` where fewer tokens may come than it asks for.
+std::optional<Fault> check_minimum(const std::string& name, const GenerationFields& fields);
+
 // What the engine is asked for, without the prompt: the request's word, else the model's (where
 // `model_defaults` is set), else the interface's.
 Request engine_request(const GenerationFields& fields, const GenerationConfig* model_defaults);
