@@ -214,6 +214,16 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
   quantization.block_columns = block[1];
 }
 
+// Rows of another kind are not rounded: in groups, with zero points, or in another type.
+bool has_int8_rows(const Json& group) {
+  const Json rows = group.value("input_activations", Json());
+  if (!rows.is_object()) return false;
+  const Json strategy = rows.value("strategy", Json());
+  return rows.value("num_bits", Json()) == 8 && rows.value("type", Json()) == "int" &&
+         rows.value("symmetric", Json(true)) == true &&
+         (strategy == "token" || strategy == "tensor");
+}
+
 void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& quantization) {
   quantization.format = config.find_string("format").value_or("");
   constexpr std::string_view kFormats[] = {"float-quantized", "int-quantized", "pack-quantized",
@@ -233,12 +243,14 @@ void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& qua
   if (groups == nullptr || !groups->is_object() || groups->empty() || groups->size() > 64)
     config.reject("config_groups", "it must be an object of 1 to 64 groups");
   quantization.has_order = quantization.has_zeros = true;
+  quantization.int8_rows = quantization.format == "int-quantized";
   for (const auto& [name, group] : groups->items()) {
     const std::string prefix =
         fmt::format("quantization_config.config_groups.{}.weights.", name.substr(0, 64));
     if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object())
       config.reject("config_groups", "each group must say what its weights are");
     read_group(ConfigReader(group["weights"], config.what(), prefix), quantization);
+    quantization.int8_rows = quantization.int8_rows && has_int8_rows(group);
   }
   read_targets(*groups, quantization);
   // A group without a size leaves that of its matrices open.

@@ -97,6 +97,26 @@ TEST(QuantConfig, WhatTheTensorsMustAgreeWith) {
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8","fmt":"e4m3"}})")->number, "e4m3");
 }
 
+TEST(QuantConfig, RowsOfInt8AreThoseOfEveryGroup) {
+  const auto has = [](const std::string& format, const std::string& rows) {
+    const Json json = parse_json_or_throw(
+        R"({"quantization_config": {"quant_method": "compressed-tensors", "format": ")" + format +
+            R"(", "config_groups": {"a": {"weights": {"type": "int", "num_bits": 8}, )" +
+            R"("input_activations": )" + rows + "}}}}",
+        "test");
+    return read_quantization(ConfigReader(json, "config.json"))->int8_rows;
+  };
+  const std::string usual = R"("num_bits": 8, "type": "int", "strategy": )";
+  EXPECT_TRUE(has("int-quantized", "{" + usual + R"("token", "dynamic": true})"));
+  EXPECT_TRUE(has("int-quantized", "{" + usual + R"("tensor", "symmetric": true})"));
+  EXPECT_FALSE(has("int-quantized", "{" + usual + R"("token", "symmetric": false})"));
+  EXPECT_FALSE(has("int-quantized", "{" + usual + R"("group"})"));
+  EXPECT_FALSE(has("int-quantized", R"({"num_bits": 8, "type": "float", "strategy": "token"})"));
+  EXPECT_FALSE(has("int-quantized", R"({"num_bits": 4, "type": "int", "strategy": "token"})"));
+  EXPECT_FALSE(has("int-quantized", "null"));
+  EXPECT_FALSE(has("pack-quantized", "{" + usual + R"("token"})"));
+}
+
 TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
   const auto method = [](const std::string& rest) {
     return R"({"quantization_config":{)" + rest + "}}";

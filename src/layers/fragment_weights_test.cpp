@@ -219,6 +219,27 @@ TEST_F(FragmentWeightsTest, SignedBytesKeepTheirNumbers) {
   expect_stored(fine.weight, {{"fine", 48}});
 }
 
+// One group in all of the row, and a configuration that wants it.
+TEST_F(FragmentWeightsTest, RowsOfInt8AreForScalesOfRows) {
+  std::vector<std::int8_t> bytes(static_cast<std::size_t>(32 * kColumns));
+  for (std::int8_t& byte : bytes) byte = static_cast<std::int8_t>(random_());
+  for (const char* name : {"row", "next"}) {
+    writer_.add(std::string(name) + ".weight", "I8", {32, kColumns}, bytes);
+    writer_.add(std::string(name) + ".weight_scale", "BF16", {32, 1}, scales(32, true));
+  }
+  writer_.add("grouped.weight", "I8", {32, kColumns}, bytes);
+  writer_.add("grouped.weight_scale", "BF16", {32, kColumns / 64},
+              scales(32 * kColumns / 64, true));
+  QuantizationConfig config{.method = "compressed-tensors", .format = "int-quantized", .bits = 8};
+  open(config);
+  EXPECT_FALSE(load({{"row", 32}}).weight.int8_rows);
+  config.int8_rows = true;
+  open(config);
+  EXPECT_TRUE(load({{"row", 32}, {"next", 32}}).weight.int8_rows);
+  EXPECT_FALSE(load({{"grouped", 32}}).weight.int8_rows);
+  EXPECT_FALSE(load({{"row", 32}, {"grouped", 32}}).weight.int8_rows);
+}
+
 TEST_F(FragmentWeightsTest, OtherFormsAreWidened) {
   add_awq("next", 16, 64);
   add_awq("narrow", 16, 16);

@@ -22,7 +22,7 @@ FORMS = {
     "quant-awq-g32-llama": "AWQ of 4 bits in groups of 32 in 14 matrices",
     "quant-ct-fp8-dynamic-qwen2": "fp8 with a scale a row in 14 matrices",
     "quant-ct-fp8-tensor-llama": "fp8 with one scale in 14 matrices",
-    "quant-ct-int8-w8a8-llama": "int8 of 8 bits with a scale a row in 14 matrices",
+    "quant-ct-int8-w8a8-llama": "int8 of 8 bits with a scale a row (rows of x in int8) in 14 matrices",
     "quant-ct-w4a16-llama": "packed integers of 4 bits in groups of 32 in 14 matrices",
     "quant-fp8-block-deepseek-v3": "fp8 in blocks of 128 x 128 in 17 matrices, fp8 with one scale in 9 matrices; widened when it is read: "
                                    "fp8 in blocks of 128 x 128 in 2 matrices, "

@@ -51,6 +51,7 @@ struct QuantMatrix {
   std::int64_t block_rows = 1;         // rows and columns per scale
   std::int64_t block_columns = 1;
   bool zero_plus_one = false;
+  bool int8_rows = false;  // QuantizationConfig::int8_rows
 
   std::int64_t matrices() const { return info.shape.size() == 3 ? info.shape[0] : 1; }
   std::int64_t rows() const { return info.shape[info.shape.size() - 2]; }

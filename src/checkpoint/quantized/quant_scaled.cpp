@@ -72,6 +72,7 @@ void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix) {
     reject_part(matrix, scale, "a scale is float32, bfloat16, float16 or e8m0");
   matrix.info.shape = values.shape;
   matrix.bits = 8;
+  matrix.int8_rows = is_integer && config.int8_rows;
   // The last two extents of the scale, after those of a stack; missing ones are 1.
   std::vector<std::int64_t> extents = scale.shape;
   const std::int64_t matrices = matrix.matrices(), rows = matrix.rows(), columns = matrix.columns();

@@ -4,12 +4,14 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "cli/download_bars.h"
 #include "cli/files.h"
 #include "cli/verbs.h"
 #include "cli/verify/verify_compare.h"
 #include "cli/verify/verify_golden.h"
 #include "cli/verify/verify_run.h"
 #include "engine/machine.h"
+#include "engine/model_choice.h"
 #include "engine/options_parse.h"
 
 namespace sluice {
@@ -110,6 +112,12 @@ bool judge_mode(const GoldenFile& golden, const ModeRun& run, const Tolerance& t
   return ok && run.problems.empty();
 }
 
+// Whether linear layers round rows of x to the checkpoint's format: a GPU to e4m3, a CPU to int8.
+bool rounds_rows(const Options& options, bool is_gpu) {
+  const auto quantization = read_model_config(options, find_model(options).directory).quantization;
+  return quantization && (is_gpu ? quantization->is_fp8() : quantization->int8_rows);
+}
+
 int verify_model(const Arguments& arguments) {
   Options options = model_options(arguments);
   if (!arguments.was_given("dtype")) options.dtype = "float32";
@@ -119,7 +127,7 @@ int verify_model(const Arguments& arguments) {
   const std::vector<VerifyMode> modes =
       expand(parse_modes(arguments.get("modes", "whole,decode")), arguments.get("thread-counts"));
   const bool is_gpu = serving_device(options).kind != DeviceKind::kCpu;
-  Tolerance tolerance = tolerance_for(golden, options.dtype, is_gpu);
+  Tolerance tolerance = tolerance_for(golden, options.dtype, rounds_rows(options, is_gpu));
   if (arguments.has("tolerance")) {
     require(options.dtype == "float32",
             "--tolerance is for --dtype float32; the limits of {} come from the reference",

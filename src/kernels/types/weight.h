@@ -61,6 +61,9 @@ struct Weight {
   std::int64_t group = 0;     // columns that share a scale; 0 where there are none
   DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; integers in tiles: kF32
   DType scale = DType::kF16;  // kFragments: kF16 or kBF16
+  // kInt8 in fragments with one scale a row, on a CPU: rows of x are rounded to int8
+  // (kernels/cpu/fragments/int8_rows.h).
+  bool int8_rows = false;
 
   Weight() = default;
   // A matrix or stack of plain numbers.

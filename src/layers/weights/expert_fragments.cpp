@@ -35,6 +35,7 @@ ops::Weight take_experts(const Weights& block, const FragmentForm& form, std::in
   w.layout = ops::Layout::kFragments;
   w.group = form.group;
   w.scale = form.scale;
+  w.int8_rows = form.int8_rows;
   w.input = block.numerics().gemm();
   w.count = experts;
   w.rows = rows;
@@ -175,6 +176,7 @@ bool ExpertFragments::load(ops::Weight& w13, ops::Weight& w2) const {
     const auto add = [&](const std::string& name, std::function<void()> work) {
       WeightTask task;
       task.name = expert.path(name);
+      task.int8_rows = form.int8_rows;
       task.read = std::move(work);
       block_.add(std::move(task));
     };

@@ -117,6 +117,7 @@ std::optional<ops::Weight> FragmentWeights::load() const {
   w.layout = ops::Layout::kFragments;
   w.group = form->group;
   w.scale = form->scale;
+  w.int8_rows = form->int8_rows;
   w.input = weights_.numerics().gemm();
   w.rows = rows_;
   w.columns = columns_.count;
@@ -152,6 +153,7 @@ void FragmentWeights::add_stored(const ops::Weight& w, const Part& part,
                          .num_columns = columns_.count};
     WeightTask task;
     task.name = weights_.path(part.name);
+    task.int8_rows = w.int8_rows;
     task.read = [&source, w, tile, order, matrix = part.stored, first = part.first + begin] {
       QuantCodes codes;
       source.read_codes(*matrix, tile, codes);

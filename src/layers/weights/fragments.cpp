@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/cpu/fragments/int8_rows.h"
 #include "kernels/cpu/gemm/quant_rows.h"
 #include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
@@ -90,6 +91,8 @@ class FormOfBoxes {
     has_zeros_ = has_zeros_ || !is_symmetric;
     const auto groups =
         static_cast<std::int64_t>(head.scales.size()) / std::max<std::int64_t>(box.rows.count, 1);
+    rows_are_int8_ = rows_are_int8_ && is_byte && matrix.int8_rows && groups == 1 &&
+                     box.columns.count <= cpu::kMaxInt8Columns;
     ColumnOrder order;
     if (groups > 1) {
       const std::int64_t width =
@@ -124,6 +127,8 @@ class FormOfBoxes {
     if (are_integers && form_.scale == DType::kF32 && device.kind != DeviceKind::kCpu)
       refuse("scales have more than 16 bits");
     if (!are_integers) form_.scale = DType::kF16;  // of integers alone
+    form_.int8_rows =
+        rows_are_int8_ && form_.format == Format::kInt8 && device.kind == DeviceKind::kCpu;
     return form_;
   }
 
@@ -180,7 +185,7 @@ class FormOfBoxes {
   const WeightSource& source_;
   FragmentForm form_;
   Codes codes_ = Codes::kNibbles;
-  bool is_first_ = true, has_zeros_ = false;
+  bool is_first_ = true, has_zeros_ = false, rows_are_int8_ = true;
   bool in_f16_ = true, in_bf16_ = true;
 };
 

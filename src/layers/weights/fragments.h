@@ -29,12 +29,13 @@ struct FragmentForm {
   std::int64_t group = ops::kFragmentColumns;
   DType scale = DType::kF16;
   ColumnOrder order = nullptr;
+  bool int8_rows = false;  // ops::Weight::int8_rows
   std::string reason = {};
 
   // Whether parts of both forms make a weight of this one.
   bool is_as(const FragmentForm& other) const {
     return format == other.format && group == other.group && scale == other.scale &&
-           (order == nullptr) == (other.order == nullptr) &&
+           int8_rows == other.int8_rows && (order == nullptr) == (other.order == nullptr) &&
            (order == nullptr || *order == *other.order);
   }
 };

@@ -104,6 +104,7 @@ bool StackedExperts::load(ops::Weight& w13, ops::Weight& w2) const {
     const auto add = [&](const std::string& name, std::function<void()> work) {
       WeightTask task;
       task.name = block_.path(name);
+      task.int8_rows = w13.int8_rows;
       task.read = std::move(work);
       block_.add(std::move(task));
     };

@@ -170,7 +170,10 @@ std::vector<MatrixForm> WeightLoader::forms() const {
     const TensorInfo* info = source_.find(task.name);
     if (info == nullptr || (!info->blocks && info->stored_as.empty())) continue;
     const auto [place, is_new] = places.emplace(task.name, forms.size());
-    if (is_new) forms.push_back({.name = task.name, .stored = describe_form(source_, *info)});
+    if (is_new)
+      forms.push_back({.name = task.name,
+                       .stored = describe_form(source_, *info) +
+                                 (task.int8_rows ? " (rows of x in int8)" : "")});
     // Codes are read as they are.
     if (task.as_blocks || task.read || task.dtype == DType::kF8E4M3) continue;
     std::string& because = forms[place->second].widened_because;

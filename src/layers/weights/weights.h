@@ -262,6 +262,7 @@ struct WeightTask {
   // undefined: unknown.
   Tensor fills = {};
   std::function<void()> read = {};  // instead of all others: reads and packs by itself
+  bool int8_rows = false;           // of the weight that takes it: ops::Weight
 };
 
 class WeightLoader {

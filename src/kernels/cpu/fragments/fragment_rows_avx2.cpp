@@ -1,9 +1,9 @@
-#include "kernels/cpu/gemm/fragment_rows.h"
+#include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 
 #include "kernels/cpu/common/streams.h"
 
-#include "kernels/cpu/gemm/fragment_rows_impl.h"
+#include "kernels/cpu/fragments/fragment_rows_impl.h"
 
 namespace sluice::cpu {
 namespace {

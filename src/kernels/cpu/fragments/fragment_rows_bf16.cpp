@@ -3,7 +3,7 @@
 //
 // vdpbf16ps takes subnormal inputs for zeros. No weight is one: the smallest of e4m3 is 2^-9. A
 // number of x below 2^-126 counts as zero.
-#include "kernels/cpu/gemm/fragment_rows.h"
+#include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 #include "kernels/types/fp4.h"
 
@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/common/streams.h"
 
-#include "kernels/cpu/gemm/fragment_rows_impl.h"
+#include "kernels/cpu/fragments/fragment_rows_impl.h"
 
 namespace sluice::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm/fragment_rows.h"
+#include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 #include "kernels/types/fp4.h"
 
@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/common/streams.h"
 
-#include "kernels/cpu/gemm/fragment_rows_impl.h"
+#include "kernels/cpu/fragments/fragment_rows_impl.h"
 
 namespace sluice::cpu {
 namespace {
