@@ -152,6 +152,8 @@ std::string_view content_name(ContentFormat format) {
       return "text or parts";
     case ContentFormat::kPartsOnly:
       return "parts";
+    case ContentFormat::kOnePart:
+      return "one part";
   }
   return "";
 }
@@ -163,7 +165,7 @@ Json template_rows(const std::string& directory, const Options& options) {
     return !option.empty() ? option : detected.empty() ? std::string("none") : detected;
   };
   return {{"bytes", chat->source().size()},
-          {"content", content_name(chat->content_format())},
+          {"content", content_name(chat->content_formats().user)},
           {"reasoning_parser", parser(options.reasoning_parser, chat->reasoning_parser())},
           {"tool_call_parser", parser(options.tool_call_parser, chat->tool_parser())},
           {"has_place_for_tools", chat->has_place_for_tools()}};

@@ -20,20 +20,17 @@ bool has(std::string_view text, std::string_view part) {
 }
 
 // One question, one call and its result.
-Json probe_messages(const char* name, Json arguments, Json content, bool part_list) {
-  const auto text = [&](const char* words) {
-    return part_list ? Json::array({Json{{"type", "text"}, {"text", words}}}) : Json(words);
-  };
+Json probe_messages(const char* name, Json arguments, Json content, const ContentFormats& formats) {
   const Json function{{"name", name}, {"arguments", std::move(arguments)}};
   const Json call{{"id", "abcdefgh1"}, {"type", "function"}, {"function", function}};
-  return Json::array({Json{{"role", "user"}, {"content", text("x")}},
+  return Json::array({Json{{"role", "user"}, {"content", content_of("x", formats.user)}},
                       Json{{"role", "assistant"},
                            {"content", std::move(content)},
                            {"tool_calls", Json::array({call})}},
                       Json{{"role", "tool"},
                            {"tool_call_id", "abcdefgh1"},
                            {"name", name},
-                           {"content", text("y")}}});
+                           {"content", content_of("y", formats.tool)}}});
 }
 
 bool is_blank_text(std::string_view text) {
@@ -89,14 +86,15 @@ std::string text_of(const Json& object, const char* key) {
 
 }  // namespace
 
-HistoryRules probe_history(const std::function<std::string(Json)>& renders, bool part_list) {
+HistoryRules probe_history(const std::function<std::string(Json)>& renders,
+                           const ContentFormats& formats) {
   const std::string probe(kProbeText);
   HistoryRules rules;
   const auto shows = [&](Json arguments, Json content) {
     return renders(
-        probe_messages("SluiceProbe", std::move(arguments), std::move(content), part_list));
+        probe_messages("SluiceProbe", std::move(arguments), std::move(content), formats));
   };
-  const Json empty = part_list ? Json::array({Json{{"type", "text"}, {"text", ""}}}) : Json("");
+  const Json empty = content_of("", formats.assistant);
   // How well a history is rendered: not at all, without the call, with it.
   const auto quality = [&](const std::string& text) {
     return text.empty() ? 0 : has(text, probe) ? 2 : 1;
@@ -114,7 +112,7 @@ HistoryRules probe_history(const std::function<std::string(Json)>& renders, bool
                         (has(with_null, "None") && !has(with_empty, "None") && !with_empty.empty());
   rules.empty_is_null = quality(with_null) > quality(with_empty);
   const std::string text =
-      renders(probe_messages("f", probe, rules.empty_is_null ? Json(nullptr) : empty, part_list));
+      renders(probe_messages("f", probe, rules.empty_is_null ? Json(nullptr) : empty, formats));
   rules.takes_text = has(text, probe);
   return rules;
 }

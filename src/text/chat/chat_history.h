@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "text/chat/content_format.h"
 
 namespace sluice {
 
@@ -23,9 +24,9 @@ struct HistoryRules {
   bool empty_is_null = false;   // content beside calls as null, where "" loses the calls
 };
 
-// `renders` gives a template's text for messages, or "" if the template fails. `part_list`: the
-// template reads content as a list of parts alone.
-HistoryRules probe_history(const std::function<std::string(Json)>& renders, bool part_list);
+// `renders` gives a template's text for messages, or "" if the template fails.
+HistoryRules probe_history(const std::function<std::string(Json)>& renders,
+                           const ContentFormats& formats);
 
 // Sets content and arguments of a message with calls. Arguments that are no JSON object (a call
 // that was cut off) stay text where the template takes one; elsewhere they become the object of

@@ -53,24 +53,8 @@ Fault fault_of(const jinja::TemplateError& error) {
   }
 }
 
-Json user_message(Json content) {
-  return Json{{"role", "user"}, {"content", std::move(content)}};
-}
-
 bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
-}
-
-std::string joined_text(const Json& parts) {
-  std::string text;
-  bool any = false;
-  for (const Json& part : parts) {
-    if (!part.is_object() || !part.contains("text") || !part["text"].is_string()) continue;
-    if (any) text += '\n';
-    any = true;
-    text += part["text"].get_ref<const std::string&>();
-  }
-  return text;
 }
 
 }  // namespace
@@ -130,34 +114,28 @@ void ChatTemplate::probe() {
       return {};
     }
   };
-  const auto rendered = [&](Json messages) {
-    return rendered_by(main(), std::move(messages), nullptr);
+  const auto tools = templates_.find("tool_use");
+  const bool has_tool_template = tools != templates_.end();
+  const jinja::Template& for_tools = has_tool_template ? tools->second : main();
+  const RenderProbe by_main = [&](Json messages, const Json& given) {
+    return rendered_by(main(), std::move(messages), given);
   };
-  const std::string probe(kProbeText);
-  const Json parts = Json::array({Json{{"type", "text"}, {"text", probe}}});
-  const bool takes_text = has(rendered(Json::array({user_message(probe)})), probe);
-  const std::string of_parts = rendered(Json::array({user_message(parts)}));
-  // A template that prints the list directly shows its keys.
-  const bool takes_parts =
-      has(of_parts, probe) && !has(of_parts, "'text'") && !has(of_parts, "\"text\"");
-  format_ = !takes_parts ? ContentFormat::kString
-            : takes_text ? ContentFormat::kParts
-                         : ContentFormat::kPartsOnly;
+  const RenderProbe by_tools = [&](Json messages, const Json& given) {
+    return rendered_by(for_tools, std::move(messages), given);
+  };
+  formats_ = probe_content(by_main, {.with = !has_tool_template});
+  tool_formats_ = has_tool_template ? probe_content(by_tools, {.without = false}) : formats_;
 
+  const std::string probe(kProbeText);
   const auto led_by = [&](const char* role) {
-    return Json::array(
-        {Json{{"role", role},
-              {"content", format_ == ContentFormat::kPartsOnly ? parts : Json(probe)}},
-         user_message(format_ == ContentFormat::kPartsOnly
-                          ? Json::array({Json{{"type", "text"}, {"text", "x"}}})
-                          : Json("x"))});
+    return Json::array({Json{{"role", role}, {"content", content_of(probe, formats_.of(role))}},
+                        Json{{"role", "user"}, {"content", content_of("x", formats_.user)}}});
   };
-  maps_developer_ =
-      !has(rendered(led_by("developer")), probe) && has(rendered(led_by("system")), probe);
+  maps_developer_ = !has(by_main(led_by("developer"), nullptr), probe) &&
+                    has(by_main(led_by("system"), nullptr), probe);
   reasoning_parser_ = detect_reasoning_parser(source());
   tool_parser_ = detect_tool_parser(source());
-  const auto tools = templates_.find("tool_use");
-  if (tool_parser_.empty() && tools != templates_.end())
+  if (tool_parser_.empty() && has_tool_template)
     tool_parser_ = detect_tool_parser(tools->second.source());
 
   const Json tool{{"type", "function"},
@@ -165,32 +143,16 @@ void ChatTemplate::probe() {
                    {{"name", probe},
                     {"description", "x"},
                     {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
-  const jinja::Template& for_tools = tools == templates_.end() ? main() : tools->second;
-  const bool part_list = format_ == ContentFormat::kPartsOnly;
-  has_place_for_tools_ =
-      has(rendered_by(
-              for_tools,
-              Json::array({user_message(
-                  part_list ? Json::array({Json{{"type", "text"}, {"text", "x"}}}) : Json("x"))}),
-              Json::array({tool})),
-          probe);
-  history_ = probe_history(
-      [&](Json messages) { return rendered_by(for_tools, std::move(messages), nullptr); },
-      part_list);
+  const Json question{{"role", "user"}, {"content", content_of("x", tool_formats_.user)}};
+  has_place_for_tools_ = has(by_tools(Json::array({question}), Json::array({tool})), probe);
+  history_ = probe_history([&](Json messages) { return by_tools(std::move(messages), nullptr); },
+                           tool_formats_);
 }
 
-Json ChatTemplate::adapted_message(const Json& message) const {
+Json ChatTemplate::adapted_message(const Json& message, const ContentFormats& formats) const {
   Json out = message;
   if (maps_developer_ && out.value("role", Json()) == "developer") out["role"] = "system";
-  const auto content = out.find("content");
-  if (content != out.end()) {
-    if (format_ == ContentFormat::kString && content->is_array()) {
-      *content = joined_text(*content);
-    } else if (format_ == ContentFormat::kPartsOnly && content->is_string()) {
-      Json part = Json{{"type", "text"}, {"text", *content}};
-      *content = Json::array({std::move(part)});
-    }
-  }
+  adapt_content(out, formats);
   adapt_calls(out, history_);
   return out;
 }
@@ -213,13 +175,14 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
                       name.substr(0, 64)));
     render.variables[name] = value;
   }
+  const bool has_tools = input.tools.is_array() && !input.tools.empty();
+  const ContentFormats& formats = has_tools ? tool_formats_ : formats_;
   Json messages = Json::array();
   for (const Json& message : input.messages) {
     if (!message.is_object())
       return fault("invalid_type", "messages", "every message must be an object");
-    messages.push_back(adapted_message(message));
+    messages.push_back(adapted_message(message, formats));
   }
-  const bool has_tools = input.tools.is_array() && !input.tools.empty();
   if (has_tools) render.tools = input.tools;
   render.documents = input.documents;
   render.add_generation_prompt = input.add_generation_prompt;
@@ -242,6 +205,7 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
     // What a template may insist on: ids of its own form, then one leading system message.
     for (bool (*const fit)(Json&) : {fit_ids, fit_system}) {
       if (!fit(messages)) continue;
+      for (Json& message : messages) adapt_content(message, formats);
       try {
         return rendered(messages);
       } catch (const jinja::TemplateError&) {

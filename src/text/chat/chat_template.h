@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "text/chat/chat_history.h"
+#include "text/chat/content_format.h"
 #include "text/jinja/template.h"
 
 namespace sluice {
@@ -39,13 +40,6 @@ struct RenderedChat {
   // Code point ranges of `text` that the model wrote ({% generation %}); empty if the template has
   // no such blocks.
   std::vector<std::pair<std::size_t, std::size_t>> generation_spans;
-};
-
-// How a template reads `content`.
-enum class ContentFormat {
-  kString,     // as text: lists of parts are concatenated with newlines, as in vLLM
-  kParts,      // as text or as a list of parts
-  kPartsOnly,  // as a list of parts: text becomes a list with one part
 };
 
 class ChatTemplate {
@@ -78,7 +72,7 @@ class ChatTemplate {
   Result<RenderedChat> render(const ChatInput& input) const;
 
   const std::string& source() const { return main().source(); }
-  ContentFormat content_format() const { return format_; }
+  const ContentFormats& content_formats() const { return formats_; }
   // Names of the parsers for the template's output format (parser_choice.h); empty: none.
   const std::string& reasoning_parser() const { return reasoning_parser_; }
   const std::string& tool_parser() const { return tool_parser_; }
@@ -89,11 +83,12 @@ class ChatTemplate {
   ChatTemplate() = default;
   const jinja::Template& main() const { return templates_.at("default"); }
   void probe();
-  Json adapted_message(const Json& message) const;
+  Json adapted_message(const Json& message, const ContentFormats& formats) const;
 
   std::map<std::string, jinja::Template> templates_;
   Json special_tokens_ = Json::object();
-  ContentFormat format_ = ContentFormat::kString;
+  ContentFormats formats_;
+  ContentFormats tool_formats_;  // of requests with tools
   // the template drops or refuses the role developer, so it becomes system
   bool maps_developer_ = false;
   bool has_place_for_tools_ = false;

