@@ -160,27 +160,29 @@ void FakeEngine::step(Sequence& sequence) {
     event.finish = FinishReason::kError;
     event.error = fault_;
   } else {
-    const bool at_end = sequence.produced >= static_cast<int>(script_.size());
-    const std::int32_t eos = tokenizer_->eos_id().value_or(0);
-    std::int32_t token = at_end ? eos : script_[static_cast<std::size_t>(sequence.produced)];
-    if (at_end && request.ignore_eos)
-      token = script_.empty()
-                  ? 1
-                  : script_[static_cast<std::size_t>(sequence.produced) % script_.size()];
-    ++sequence.produced;
-    event.tokens.push_back(token);
-    if (logprobs) event.token_logprobs.push_back(row(token));
-    if (at_end && !request.ignore_eos) {
-      event.finish = FinishReason::kStop;
-      event.matched_token = eos;
-    } else if (std::ranges::count(request.params.stop_token_ids, token) > 0) {
-      event.finish = FinishReason::kStop;
-      event.matched_token = token;
-    } else if (sequence.matcher && sequence.matcher->push(token)) {
-      event.finish = FinishReason::kStop;
-      event.matched_stop_string = true;
-    } else if (request.max_new_tokens >= 0 && sequence.produced >= request.max_new_tokens) {
-      event.finish = FinishReason::kLength;
+    for (int i = 0; i < step_tokens && event.finish == FinishReason::kNone; ++i) {
+      const bool at_end = sequence.produced >= static_cast<int>(script_.size());
+      const std::int32_t eos = tokenizer_->eos_id().value_or(0);
+      std::int32_t token = at_end ? eos : script_[static_cast<std::size_t>(sequence.produced)];
+      if (at_end && request.ignore_eos)
+        token = script_.empty()
+                    ? 1
+                    : script_[static_cast<std::size_t>(sequence.produced) % script_.size()];
+      ++sequence.produced;
+      event.tokens.push_back(token);
+      if (logprobs) event.token_logprobs.push_back(row(token));
+      if (at_end && !request.ignore_eos) {
+        event.finish = FinishReason::kStop;
+        event.matched_token = eos;
+      } else if (std::ranges::count(request.params.stop_token_ids, token) > 0) {
+        event.finish = FinishReason::kStop;
+        event.matched_token = token;
+      } else if (sequence.matcher && sequence.matcher->push(token)) {
+        event.finish = FinishReason::kStop;
+        event.matched_stop_string = true;
+      } else if (request.max_new_tokens >= 0 && sequence.produced >= request.max_new_tokens) {
+        event.finish = FinishReason::kLength;
+      }
     }
   }
   sequence.ended = event.finish != FinishReason::kNone;

@@ -21,13 +21,10 @@ void AnswerReader::append(AnswerPart::Kind kind, int call, std::string&& text) {
 }
 
 void AnswerReader::add(const ChoiceUpdate& update) {
-  const bool was_reasoning = output_.in_reasoning();
   ChatDelta delta;
-  output_.push(update.text, delta);
+  output_.push(update.text, delta, update.token_starts);
   if (update.finish != FinishReason::kNone)
     output_.finish(delta, update.is_cut, update.unsent_stop);
-  if (was_reasoning && output_.in_reasoning())
-    reasoning_tokens_ += static_cast<int>(update.tokens.size());
   if (!delta.reasoning.empty()) append(AnswerPart::kThought, -1, std::move(delta.reasoning));
   if (!delta.content.empty()) append(AnswerPart::kText, -1, std::move(delta.content));
   for (ToolDelta& tool : delta.tools) {

@@ -35,7 +35,7 @@ class AnswerReader {
 
   FinishReason finish() const { return finish_; }
   const std::string& matched_stop() const { return matched_stop_; }  // the stop string, or empty
-  int reasoning_tokens() const { return reasoning_tokens_; }
+  int reasoning_tokens() const { return output_.reasoning_tokens(); }
   bool has_calls() const { return output_.num_calls() > 0; }
   // The last call was cut, so its arguments are not whole.
   bool has_cut_call() const { return output_.is_cut_off() && output_.incomplete(); }
@@ -51,7 +51,6 @@ class AnswerReader {
   int last_call_ = -1;
   FinishReason finish_ = FinishReason::kNone;
   std::string matched_stop_;
-  int reasoning_tokens_ = 0;
 };
 
 // The arguments of a call as an object. Text that is no JSON object, which a cut answer may hold,

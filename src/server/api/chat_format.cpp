@@ -51,14 +51,11 @@ Json ChatFormat::logprob_entry(std::int32_t token, const RowLogprobs& row) const
 
 void ChatFormat::add(const ChoiceUpdate& update) {
   Choice& choice = *choices_[update.index];
-  const bool reasoning_before = choice.output.in_reasoning();
-  choice.output.push(update.text, choice.pending);
+  choice.output.push(update.text, choice.pending, update.token_starts);
   if (update.finish != FinishReason::kNone)
     choice.output.finish(choice.pending, update.is_cut, update.unsent_stop);
   if (set_.one_tool_call)
     std::erase_if(choice.pending.tools, [](const ToolDelta& call) { return call.index > 0; });
-  if (reasoning_before && choice.output.in_reasoning())
-    choice.reasoning_tokens += static_cast<int>(update.tokens.size());
   const std::size_t shown = update.tokens.size() - (update.ends_with_stop_token ? 1 : 0);
   for (std::size_t i = 0; set_.logprobs && i < shown && i < update.logprobs.size(); ++i)
     choice.logprobs.push_back(logprob_entry(update.tokens[i], update.logprobs[i]));
@@ -100,7 +97,7 @@ Json ChatFormat::finish_reason(const Choice& choice) const {
 
 int ChatFormat::reasoning_tokens() const {
   int sum = 0;
-  for (const auto& choice : choices_) sum += choice->reasoning_tokens;
+  for (const auto& choice : choices_) sum += choice->output.reasoning_tokens();
   return sum;
 }
 

@@ -45,7 +45,6 @@ class ChatFormat : public ReplyFormat {
     FinishReason finish = FinishReason::kNone;
     Json matched_stop;
     std::optional<Json> captures{};
-    int reasoning_tokens = 0;
   };
 
   Json chunk(int index, Json delta, Json finish_reason, const GenerationTotals* totals);

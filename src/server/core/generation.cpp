@@ -273,7 +273,12 @@ void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
       update.ends_with_stop_token = stop_token && !plan_.keep_stop;
       if (update.ends_with_stop_token) continue;
       const bool may_stop = num_tokens >= plan_.request.params.min_new_tokens;
-      update.text += choice.filter.push(choice.detokenizer.push(event.tokens[used]), may_stop);
+      const std::string piece = choice.detokenizer.push(event.tokens[used]);
+      update.text += choice.filter.push(piece, may_stop);
+      choice.num_bytes += piece.size();
+      // Text that the detokenizer held stands before the token's own.
+      const std::size_t own = model_->tokenizer->token_bytes_view(event.tokens[used]).size();
+      update.token_starts.push_back(choice.num_bytes - std::min(piece.size(), own));
     }
   } else if (event.finish != FinishReason::kNone && event.finish != FinishReason::kAbort) {
     update.finish = FinishReason::kLength;

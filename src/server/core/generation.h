@@ -37,6 +37,8 @@ struct ChoiceUpdate {
   std::span<const std::int32_t> tokens;  // new ones
   std::span<const RowLogprobs> logprobs;  // beside tokens, or empty
   bool ends_with_stop_token = false;      // the last of `tokens` is no part of the text
+  // By token of the text: the bytes before it in all text of the choice, sent or not.
+  std::vector<std::size_t> token_starts;
   FinishReason finish = FinishReason::kNone;
   std::int32_t matched_token = -1;
   std::string matched_stop;
@@ -122,9 +124,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
           filter(plan.request.stop, plan.keep_stop) {}
     Detokenizer detokenizer;
     StopFilter filter;
-    int since_emit = 0;    // tokens
-    bool emitted = false;  // an event has gone out
-    bool pending = false;  // something was added since
+    std::size_t num_bytes = 0;  // of the text before the filter
+    int since_emit = 0;         // tokens
+    bool emitted = false;       // an event has gone out
+    bool pending = false;       // something was added since
     bool done = false;
     std::chrono::steady_clock::time_point last_token{};
     double first_token_s = 0;  // from arrival; 0: none came

@@ -38,6 +38,7 @@ class FakeEngine : public Engine {
       int at_token,
       Fault fault);  // a request gets `fault` before its token `at_token`; -1: none does
   std::atomic<int> step_us{200};
+  std::atomic<int> step_tokens{1};   // of one step, as with speculation
   std::atomic<bool> stalled{false};  // no step completes
   std::atomic<int> max_queued{1000};
   std::atomic<int> context{4096};

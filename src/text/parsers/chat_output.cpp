@@ -48,7 +48,26 @@ ChatOutput::ChatOutput(const ChatOutputSettings& settings) {
     thought_calls_.emplace(std::string(tools->name), settings.tools, std::string(reasoning->close));
 }
 
-void ChatOutput::push(std::string_view text, ChatDelta& out) {
+std::span<const ThoughtRange> ChatOutput::thoughts() const {
+  if (harmony_) return harmony_->thoughts();
+  return reasoning_ ? reasoning_->thoughts() : std::span<const ThoughtRange>();
+}
+
+void ChatOutput::push(std::string_view text, ChatDelta& out,
+                      std::span<const std::size_t> token_starts) {
+  add_text(text, out);
+  thought_tokens_.add(token_starts);
+  thought_tokens_.settle(thoughts(), harmony_     ? harmony_->num_divided()
+                                     : reasoning_ ? reasoning_->num_divided()
+                                                  : kTextEnd);
+}
+
+void ChatOutput::finish(ChatDelta& out, bool is_cut, std::string_view stop) {
+  end_text(out, is_cut, stop);
+  thought_tokens_.settle(thoughts(), kTextEnd);
+}
+
+void ChatOutput::add_text(std::string_view text, ChatDelta& out) {
   if (harmony_) return add_events(harmony_->push(text), out);
   if (!reasoning_) return add_content(text, out);
   for (std::size_t at = 0; at < text.size();) {
@@ -65,7 +84,7 @@ void ChatOutput::push(std::string_view text, ChatDelta& out) {
   }
 }
 
-void ChatOutput::finish(ChatDelta& out, bool is_cut, std::string_view stop) {
+void ChatOutput::end_text(ChatDelta& out, bool is_cut, std::string_view stop) {
   if (harmony_) return add_events(harmony_->finish(is_cut), out);
   if (reasoning_) {
     std::string calls;
@@ -73,6 +92,7 @@ void ChatOutput::finish(ChatDelta& out, bool is_cut, std::string_view stop) {
       ThoughtCalls::End end = thought_calls_->finish(is_cut);
       add_thought(end.thought, out);
       calls = std::move(end.calls);
+      if (!calls.empty()) reasoning_->close_reasoning();
     }
     ReasoningDelta delta = reasoning_->finish(is_cut);
     out.reasoning += delta.reasoning;

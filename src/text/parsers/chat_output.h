@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "text/parsers/harmony_parser.h"
 #include "text/parsers/reasoning_parser.h"
 #include "text/parsers/thought_calls.h"
+#include "text/parsers/thought_tokens.h"
 #include "text/parsers/tool_parser.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -49,11 +51,14 @@ class ChatOutput {
  public:
   explicit ChatOutput(const ChatOutputSettings& settings);
 
-  // Adds what `text` brings to `out`.
-  void push(std::string_view text, ChatDelta& out);
+  // Adds what `text` brings to `out`. `token_starts`: of each token that came, the number of bytes
+  // before it in the whole text. Tokens may come before their text.
+  void push(std::string_view text, ChatDelta& out, std::span<const std::size_t> token_starts = {});
   // The end of the text. `is_cut`: the model did not end it. `stop`: the stop string behind the
   // text that cut it, which may close a call.
   void finish(ChatDelta& out, bool is_cut = false, std::string_view stop = {});
+  // Tokens that begin inside a thought; marks are none. Until finish(), those that are known.
+  int reasoning_tokens() const { return thought_tokens_.count(); }
   bool in_reasoning() const {
     return harmony_ ? harmony_->in_reasoning() : reasoning_ && reasoning_->in_reasoning();
   }
@@ -72,7 +77,9 @@ class ChatOutput {
  private:
   void add_content(std::string_view text, ChatDelta& out);
   void add_thought(std::string_view text, ChatDelta& out);
-
+  void add_text(std::string_view text, ChatDelta& out);
+  void end_text(ChatDelta& out, bool is_cut, std::string_view stop);
+  std::span<const ThoughtRange> thoughts() const;
   void add_events(std::vector<ToolEvent>&& events, ChatDelta& out);
 
   std::optional<HarmonyParser> harmony_;  // then the others are empty
@@ -80,6 +87,7 @@ class ChatOutput {
   std::optional<AnswerFrame> frame_;  // of the content
   std::optional<ToolParser> tools_;
   std::optional<ThoughtCalls> thought_calls_;
+  ThoughtTokens thought_tokens_;
 };
 
 }  // namespace sluice

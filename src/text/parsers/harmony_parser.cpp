@@ -53,10 +53,14 @@ void HarmonyParser::start_behind(std::string_view prompt) {
   if (at == std::string_view::npos) return;
   push(prompt.substr(at + kStart.size()));
   has_text_[0] = has_text_[1] = false;
+  num_read_ = 0;
+  thoughts_.clear();
+  if (in_reasoning()) thoughts_.emplace_back();
 }
 
 std::vector<ToolEvent> HarmonyParser::push(std::string_view text) {
   for (const char c : text) {
+    ++num_read_;
     step(c);
     step_again();
   }
@@ -131,6 +135,7 @@ void HarmonyParser::begin_message() {
   state_ = State::kBody;
   if (recipient.empty()) {
     body_ = channel == "analysis" ? Body::kReasoning : Body::kContent;
+    if (in_reasoning()) thoughts_.push_back({.begin = position()});
     return;
   }
   if (!reads_calls_) {
@@ -150,6 +155,7 @@ void HarmonyParser::begin_message() {
 }
 
 void HarmonyParser::end_message(std::string_view mark) {
+  if (in_reasoning()) thoughts_.back().end = position() - std::min(position(), mark.size());
   if (state_ == State::kBody && body_ == Body::kRaw && mark != kStart) text(body_, mark);
   begin_header(mark == kStart ? mark : std::string_view());
 }

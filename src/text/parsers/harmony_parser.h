@@ -11,12 +11,14 @@
 // so. Any cut of the text gives the same. One thread uses a parser.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "text/parsers/thought_tokens.h"
 #include "text/parsers/tool_events.h"
 #include "text/parsers/tool_parser.h"
 #include "text/parsers/tool_parser_json.h"
@@ -42,6 +44,12 @@ class HarmonyParser {
   // finish(true) came inside a call.
   bool is_cut_off() const { return is_cut_off_; }
   bool in_reasoning() const { return state_ == State::kBody && body_ == Body::kReasoning; }
+  // Where the messages of reasoning stand in the text that push() got.
+  std::span<const ThoughtRange> thoughts() const { return thoughts_; }
+  // Bytes of that text that no later byte makes a mark or reasoning.
+  std::size_t num_divided() const {
+    return num_read_ - std::min(num_read_, late_.size() + scanner_.held().size());
+  }
 
  private:
   enum class State {
@@ -68,6 +76,7 @@ class HarmonyParser {
   void begin_message();
   void begin_header(std::string_view mark);
   void end_message(std::string_view mark);
+  std::size_t position() const { return num_read_ - (replay_.size() - replay_at_); }
   void text(Body body, std::string_view part);
   void tell();
   void arguments(std::string_view part);
@@ -89,6 +98,8 @@ class HarmonyParser {
   std::size_t late_mark_ = 0;  // the length of the mark
   std::string replay_;         // bytes to read again, before later bytes
   std::size_t replay_at_ = 0;
+  std::size_t num_read_ = 0;  // bytes
+  std::vector<ThoughtRange> thoughts_;
   JsonCall json_;
   bool told_ = false, began_ = false;
   int num_calls_ = 0;

@@ -81,6 +81,7 @@ ReasoningParser::ReasoningParser(const ReasoningFormat& format, ReasoningStart s
            : start == ReasoningStart::kInside             ? State::kReasoning
                                                           : State::kStart;
   if (format.kind == ReasoningKind::kAppend) pending_ = format.open;
+  if (state_ == State::kReasoning) thoughts_.emplace_back();
   if (!has_marks) return;
   std::vector<std::string_view> marks = both(format.open, format.other_open);
   num_opens_ = static_cast<int>(marks.size());
@@ -102,9 +103,19 @@ ReasoningDelta ReasoningParser::push(std::string_view text) {
       out.content += text.substr(i);
       break;
     }
+    ++num_read_;
     step(text[i], out);
   }
   return out;
+}
+
+void ReasoningParser::close_reasoning() {
+  if (state_ == State::kReasoning) thoughts_.back().end = num_read_;
+}
+
+std::size_t ReasoningParser::num_divided() const {
+  if (is_over()) return kTextEnd;
+  return in_reasoning() ? num_read_ - opening_.held().size() - closing_.held().size() : 0;
 }
 
 void ReasoningParser::step(char c, ReasoningDelta& out) {
@@ -119,6 +130,7 @@ void ReasoningParser::step(char c, ReasoningDelta& out) {
       if (marker >= 0) {
         held_.clear();
         state_ = marker < num_opens_ ? State::kReasoning : State::kAfter;
+        if (state_ == State::kReasoning) thoughts_.push_back({.begin = num_read_});
         opening_ = MarkerScanner();  // a second mark would be text
       } else if (!opening_.holding() || held_.size() > blanks) {
         opening_.flush(held_);  // text comes before what may still become a mark
@@ -145,7 +157,9 @@ void ReasoningParser::step_reasoning(char c, ReasoningDelta& out) {
   std::string text;
   if (at_start_ && (opening_.holding() || !is_blank(c))) {
     // The prompt opened the reasoning, and the model may open it again.
-    if (opening_.push(c, text) >= 0) {
+    if (const int marker = opening_.push(c, text); marker >= 0) {
+      thoughts_.back().end = num_read_ - opening_.marker(marker).size();
+      thoughts_.push_back({.begin = num_read_});
       opening_ = MarkerScanner();
       return;
     }
@@ -157,9 +171,10 @@ void ReasoningParser::step_reasoning(char c, ReasoningDelta& out) {
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::string plain;
-    const bool closed = closing_.push(text[i], plain) >= 0;
+    const int marker = closing_.push(text[i], plain);
     append_reasoning(plain, out);
-    if (!closed) continue;
+    if (marker < 0) continue;
+    thoughts_.back().end = num_read_ - (text.size() - 1 - i) - closing_.marker(marker).size();
     newlines_ = 0;
     state_ = State::kAfter;
     for (++i; i < text.size(); ++i) step(text[i], out);

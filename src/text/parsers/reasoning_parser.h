@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/parsers/thought_tokens.h"
 #include "text/parsers/tool_parser_scan.h"
 
 namespace sluice {
@@ -65,9 +66,15 @@ class ReasoningParser {
   // `is_cut`: the engine ended the text, not the model. Then the beginning of an opening mark is
   // dropped once a special token of it has come.
   ReasoningDelta finish(bool is_cut = false);
+  // The text so far ends the reasoning without a mark. Comes before finish().
+  void close_reasoning();
   bool in_reasoning() const { return state_ == State::kReasoning; }
   // The answer has begun: no reasoning follows.
   bool is_over() const { return state_ == State::kAfter || state_ == State::kContent; }
+  // Where the reasoning stands in the text. A second opening mark divides it.
+  std::span<const ThoughtRange> thoughts() const { return thoughts_; }
+  // Bytes of the text that no later byte makes a mark or reasoning.
+  std::size_t num_divided() const;
 
  private:
   enum class State { kStart, kReasoning, kAfter, kContent };
@@ -81,6 +88,8 @@ class ReasoningParser {
   MarkerScanner opening_, closing_;
   int num_opens_ = 1;  // the first marks of opening_ open the reasoning
   State state_;
+  std::vector<ThoughtRange> thoughts_;
+  std::size_t num_read_ = 0;  // bytes
   bool at_start_ = true;      // so far the reasoning has only newlines, perhaps the opening mark
   std::string pending_;       // content before all other
   std::string held_;          // space before a possible opening mark
