@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "server/core/errors.h"
 #include "server/http/request_id.h"
+#include "server/responses/custom_input.h"
 #include "server/responses/input_items.h"
 
 namespace sluice {
@@ -224,9 +225,7 @@ void ResponsesFormat::close_call(std::string* events) {
     fields["arguments"] = text_;
     return append(*events, "response.function_call_arguments.done", std::move(fields));
   }
-  const Json arguments = arguments_object(text_);
-  const auto input = arguments.find("input");
-  item_["input"] = input != arguments.end() && input->is_string() ? *input : Json(text_);
+  item_["input"] = custom_input(text_);
   if (!events) return;
   Json fields = place();
   fields["delta"] = item_["input"];
