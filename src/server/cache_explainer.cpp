@@ -10,6 +10,7 @@
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
 #include "server/api/unknown_fields.h"
+#include "server/api/unread_keys.h"
 #include "server/core/errors.h"
 #include "server/page/page.h"
 #include "server/routes.h"
@@ -33,15 +34,19 @@ constexpr std::string_view kKnown[] = {"model",
                                        "chat_template_kwargs"};
 
 // The fields of /tokenize, and `prompt` may be token ids.
-Result<std::vector<std::int32_t>> read_prompt(const ServedModel& model, const Json& body) {
-  if (body.contains("messages")) {
+Result<std::vector<std::int32_t>> read_prompt(const ServedModel& model, const Json& body,
+                                              std::vector<std::string>& ignored) {
+  note_unknown(body, kKnown, "", ignored);
+  Result<bool> is_chat = is_chat_prompt(body);
+  if (!is_chat) return is_chat.fault();
+  if (*is_chat) {
     auto chat = read_chat_prompt(model, body);
     if (!chat) return chat.fault();
+    note_unread_keys(body, model, *chat, ignored);
     return std::move(chat->ids);
   }
+  note_chat_fields(body, ignored);
   const auto prompt = body.find("prompt");
-  if (prompt == body.end() || prompt->is_null())
-    return Fault{400, "missing_required_parameter", "prompt", "Give `prompt` or `messages`."};
   if (prompt->is_array()) return read_token_ids(model, *prompt, "prompt");
   if (!prompt->is_string())
     return wrong_type("prompt", "a string or an array of token ids", json_type_name(*prompt));
@@ -152,10 +157,9 @@ std::optional<Fault> handle_cache_explainer(ServerState& state, const HttpReques
   if (auto fault = check_model(model, *name)) return fault;
   auto salt = read_text(*body, "cache_salt");
   if (!salt) return salt.fault();
-  auto ids = read_prompt(model, *body);
-  if (!ids) return ids.fault();
   std::vector<std::string> ignored;
-  note_unknown(*body, kKnown, "", ignored);
+  auto ids = read_prompt(model, *body, ignored);
+  if (!ids) return ids.fault();
   tell_ignored(*responder, ignored);
 
   Request lookup;

@@ -104,7 +104,10 @@ TEST(CacheExplainer, TakesWhatAChatSendsAndRefusesTheRest) {
   EXPECT_TRUE(call(R"({"prompt": "Hello"})").json()["divergence"].is_null());
   EXPECT_EQ(call(R"({"prompt": "Hello", "promt": 1})").headers.at("x-ignored-fields"), "promt");
 
+  EXPECT_EQ(call(R"({"prompt": "Hello", "tools": []})").headers.at("x-ignored-fields"), "tools");
+
   EXPECT_EQ(call("{}").error("param"), "prompt");
+  EXPECT_EQ(call(R"({"prompt": "a", "messages": [{"role": "user", "content": "a"}]})").status, 400);
   EXPECT_EQ(call(R"({"prompt": 5})").error("param"), "prompt");
   EXPECT_EQ(call(R"({"prompt": [1e9]})").error("param"), "prompt");
   EXPECT_EQ(call(R"({"prompt": []})").error("code"), "empty_prompt");

@@ -108,6 +108,16 @@ std::optional<Fault> read_template_inputs(const Json& body, ChatInput& input) {
 
 }  // namespace
 
+Result<bool> is_chat_prompt(const Json& body) {
+  const bool has_messages = !member(body, "messages").is_null();
+  const bool has_prompt = !member(body, "prompt").is_null();
+  if (has_messages && has_prompt)
+    return invalid_value("prompt", "`prompt` and `messages` exclude each other: give one.");
+  if (!has_messages && !has_prompt)
+    return Fault{400, "missing_required_parameter", "prompt", "Give `prompt` or `messages`."};
+  return has_messages;
+}
+
 Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body) {
   if (!model.chat_template) return no_chat_template();
   const auto messages = body.find("messages");

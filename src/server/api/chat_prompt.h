@@ -25,6 +25,9 @@ struct ChatPrompt {
 // field by its dotted path.
 Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body);
 
+// Whether `messages` of a body makes the prompt, and not `prompt`. Both, or neither, is a fault.
+Result<bool> is_chat_prompt(const Json& body);
+
 // Messages in the form that templates expect: text parts joined, tool arguments as objects, one
 // name for reasoning.
 Result<Json> read_messages(const Json& json);

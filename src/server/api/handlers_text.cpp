@@ -4,6 +4,7 @@
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
 #include "server/api/unknown_fields.h"
+#include "server/api/unread_keys.h"
 #include "server/core/errors.h"
 #include "server/core/generation.h"
 
@@ -60,7 +61,8 @@ std::optional<Fault> handle_tokenize(ServerState& state, const HttpRequest& requ
                                                 "continue_final_message",
                                                 "chat_template",
                                                 "chat_template_kwargs"};
-  note_ignored(*body, kKnown, *responder);
+  std::vector<std::string> ignored;
+  note_unknown(*body, kKnown, "", ignored);
   bool add_special = true, strings = false;
   if (auto fault = read_flag(*body, "add_special_tokens", add_special)) return fault;
   if (auto fault = read_flag(*body, "return_token_strs", strings)) return fault;
@@ -68,11 +70,15 @@ std::optional<Fault> handle_tokenize(ServerState& state, const HttpRequest& requ
   std::vector<std::vector<std::int32_t>> lists;
   bool batch = false;
   const auto prompt = body->find("prompt");
-  if (body->contains("messages")) {
+  Result<bool> is_chat = is_chat_prompt(*body);
+  if (!is_chat) return is_chat.fault();
+  if (*is_chat) {
     auto chat = read_chat_prompt(model, *body);
     if (!chat) return chat.fault();
+    note_unread_keys(*body, model, *chat, ignored);
     lists.push_back(std::move(chat->ids));
-  } else if (prompt != body->end() && (prompt->is_string() || prompt->is_array())) {
+  } else if (prompt->is_string() || prompt->is_array()) {
+    note_chat_fields(*body, ignored);
     batch = prompt->is_array();
     const Json list = batch ? *prompt : Json::array({*prompt});
     if (list.size() > 1024) return invalid_value("prompt", "At most 1024 texts are taken at once.");
@@ -90,10 +96,8 @@ std::optional<Fault> handle_tokenize(ServerState& state, const HttpRequest& requ
       if (!ids) return ids.fault();
       lists.push_back(std::move(*ids));
     }
-  } else if (prompt != body->end() && !prompt->is_null()) {
-    return wrong_type("prompt", "a string or an array of strings", json_type_name(*prompt));
   } else {
-    return Fault{400, "missing_required_parameter", "prompt", "Give `prompt` or `messages`."};
+    return wrong_type("prompt", "a string or an array of strings", json_type_name(*prompt));
   }
 
   Json tokens = Json::array(), counts = Json::array(), texts = Json::array();
@@ -108,6 +112,7 @@ std::optional<Fault> handle_tokenize(ServerState& state, const HttpRequest& requ
              {"count", batch ? counts : counts[0]},
              {"max_model_len", model.engine->context_length()}};
   if (strings) reply["token_strs"] = batch ? texts : texts[0];
+  tell_ignored(*responder, ignored);
   send_json(*responder, reply);
   return std::nullopt;
 }

@@ -418,10 +418,12 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
     if (fault) return fault;
   }
   note_unknown(object, known_names(api), prefix, out.ignored);
-  // What two fields must agree on.
   const auto name = [&](std::string_view field) {
     return std::string(prefix) + std::string(field);
   };
+  if (out.max_completion_tokens && out.max_tokens)
+    note_without_effect(name("max_tokens"), out.ignored);
+  // What two fields must agree on.
   if (out.best_of && *out.best_of != out.n.value_or(1))
     return unsupported(name("best_of"),
                        "choosing among more candidates than `n` is not part of this version.");

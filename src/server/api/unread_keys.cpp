@@ -67,6 +67,32 @@ class KeyNotes {
   std::vector<std::string>& ignored_;
 };
 
+// Known keys that only one role's messages have.
+constexpr std::string_view kAssistantKeys[] = {"tool_calls",        "function_call",
+                                               "thinking",          "reasoning",
+                                               "reasoning_content", "reasoning_details"};
+constexpr std::string_view kResultKeys[] = {"tool_call_id", "tool_name"};
+
+bool is_said(const Json& value) {
+  return !value.is_null() && value != "" && !(value.is_array() && value.empty());
+}
+
+// Keys of other roles, and a name that the template does not show. A result may always have one.
+void note_role_keys(const Json& message, const ChatTemplate& chat_template,
+                    std::vector<std::string>& ignored) {
+  const std::string role = message.value("role", std::string());
+  const bool is_assistant = role == "assistant", is_result = role == "tool" || role == "function";
+  for (const auto& [key, value] : message.items()) {
+    const auto is_of = [&](std::span<const std::string_view> keys) {
+      return std::ranges::find(keys, key) != keys.end();
+    };
+    const bool is_unread = (is_of(kAssistantKeys) && !is_assistant) ||
+                           (is_of(kResultKeys) && !is_result) ||
+                           (key == "name" && !is_result && !chat_template.shows_name(role));
+    if (is_unread && is_said(value)) note_without_effect("messages." + key, ignored);
+  }
+}
+
 void note_message(const Json& message, KeyNotes& notes) {
   notes.object(message, kMessageKeys, "messages.");
   if (const auto content = message.find("content"); content != message.end() && content->is_array())
@@ -107,7 +133,10 @@ void note_unread_keys(const Json& body, const ServedModel& model, const ChatProm
   KeyNotes notes(ignored);
   const std::string_view source = model.chat_template->source();
   if (const auto messages = body.find("messages"); messages != body.end())
-    for (const Json& message : *messages) note_message(message, notes);
+    for (const Json& message : *messages) {
+      note_message(message, notes);
+      note_role_keys(message, *model.chat_template, ignored);
+    }
   if (prompt.tools.is_array())
     for (const Json& tool : prompt.tools) {
       note_tool_keys(tool, kToolKeys, "tools.", prompt.text, notes);
@@ -137,6 +166,14 @@ void note_unread_keys(const Json& body, const ServedModel& model, const ChatProm
     note_without_effect("reasoning_effort", ignored);
   if (is_given("separate_reasoning") && model.reasoning_parser.empty())
     note_without_effect("separate_reasoning", ignored);
+}
+
+void note_chat_fields(const Json& body, std::vector<std::string>& ignored) {
+  for (const char* name :
+       {"tools", "tool_choice", "documents", "reasoning_effort", "add_generation_prompt",
+        "continue_final_message", "chat_template", "chat_template_kwargs"})
+    if (const auto found = body.find(name); found != body.end() && !found->is_null())
+      note_without_effect(name, ignored);
 }
 
 }  // namespace sluice

@@ -17,4 +17,7 @@ namespace sluice {
 void note_unread_keys(const Json& body, const ServedModel& model, const ChatPrompt& prompt,
                       std::vector<std::string>& ignored);
 
+// Appends the fields of a chat that `body` has beside a `prompt`.
+void note_chat_fields(const Json& body, std::vector<std::string>& ignored);
+
 }  // namespace sluice

@@ -57,6 +57,15 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+// Renders a named message that leads, and one behind the user's.
+bool shows_name_in(const RenderProbe& renders, const char* role, const ContentFormats& formats) {
+  const std::string probe(kProbeText);
+  const Json user{{"role", "user"}, {"content", content_of("x", formats.user)}};
+  const Json named{{"role", role}, {"content", content_of("y", formats.of(role))}, {"name", probe}};
+  return has(renders(Json::array({named, user}), nullptr), probe) ||
+         has(renders(Json::array({user, named, user}), nullptr), probe);
+}
+
 }  // namespace
 
 Fault no_chat_template() {
@@ -133,6 +142,9 @@ void ChatTemplate::probe() {
   };
   maps_developer_ = !has(by_main(led_by("developer"), nullptr), probe) &&
                     has(by_main(led_by("system"), nullptr), probe);
+  for (const char* role : {"system", "developer", "user", "assistant"})
+    if (shows_name_in(by_main, role, formats_) || shows_name_in(by_tools, role, tool_formats_))
+      named_roles_.insert(role);
   reasoning_parser_ = detect_reasoning_parser(source());
   tool_parser_ = detect_tool_parser(source());
   if (tool_parser_.empty() && has_tool_template)
@@ -147,6 +159,10 @@ void ChatTemplate::probe() {
   has_place_for_tools_ = has(by_tools(Json::array({question}), Json::array({tool})), probe);
   history_ = probe_history([&](Json messages) { return by_tools(std::move(messages), nullptr); },
                            tool_formats_);
+}
+
+bool ChatTemplate::shows_name(std::string_view role) const {
+  return named_roles_.contains(maps_developer_ && role == "developer" ? "system" : role);
 }
 
 Json ChatTemplate::adapted_message(const Json& message, const ContentFormats& formats) const {

@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -76,6 +77,8 @@ class ChatTemplate {
   // Names of the parsers for the template's output format (parser_choice.h); empty: none.
   const std::string& reasoning_parser() const { return reasoning_parser_; }
   const std::string& tool_parser() const { return tool_parser_; }
+  // The template shows the `name` of this role's messages in a request with or without tools.
+  bool shows_name(std::string_view role) const;
   // The template shows the tools of a request.
   bool has_place_for_tools() const { return has_place_for_tools_; }
 
@@ -92,6 +95,7 @@ class ChatTemplate {
   // the template drops or refuses the role developer, so it becomes system
   bool maps_developer_ = false;
   bool has_place_for_tools_ = false;
+  std::set<std::string, std::less<>> named_roles_;
   HistoryRules history_;
   std::string reasoning_parser_, tool_parser_;
 };

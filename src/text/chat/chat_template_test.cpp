@@ -168,6 +168,23 @@ TEST(ChatTemplate, DeveloperBecomesSystemWhereItIsUnknown) {
       "fault chat_template_refused: the model's chat template refuses these messages: only users");
 }
 
+TEST(ChatTemplate, ShowsTheNamesOfSomeRoles) {
+  const auto none = of("{% for m in messages %}{{ m.role }}={{ m.content }} {% endfor %}");
+  const auto users =
+      of("{% for m in messages %}{% if m.role not in ['system', 'user'] %}{{ raise_exception('role "
+         "') }}{% endif %}{% if m.role == 'user' %}{{ m.name }}: {% endif %}{{ m.content }}{% "
+         "endfor %}");
+  const auto systems = of(
+      "{% for m in messages %}{% if m.role == 'system' and m.name %}{{ m.name }}{% endif %}{% if "
+      "m.role != 'developer' %}{{ m.content }}{% endif %}{% endfor %}");
+  for (const char* role : {"system", "developer", "user", "assistant"}) {
+    const std::string_view name = role;
+    EXPECT_FALSE(none->shows_name(role)) << role;
+    EXPECT_EQ(users->shows_name(role), name == "user") << role;
+    EXPECT_EQ(systems->shows_name(role), name == "system" || name == "developer") << role;
+  }
+}
+
 TEST(ChatTemplate, ArgumentsBecomeMaps) {
   const auto chat =
       of("{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments is "
