@@ -76,6 +76,25 @@ TEST(ChatTemplate, BundledModelRendersItsRecords) {
   EXPECT_GT(rendered, 40);
 }
 
+TEST(ChatTemplate, BundledModelShowsEverySystemMessageAtItsPlace) {
+  const auto chat = ChatTemplate::load(kRoot + "/models/sluice-tiny");
+  const auto prompt = [&](std::initializer_list<std::pair<const char*, const char*>> messages) {
+    ChatInput input;
+    for (const auto& [role, content] : messages)
+      input.messages.push_back(Json{{"role", role}, {"content", content}});
+    return text_of(*chat, input);
+  };
+  const std::string head = "[gMASK]<sop>", tail = "<|assistant|>\n";
+  for (const char* role : {"system", "developer"}) {
+    EXPECT_EQ(prompt({{role, "a"}, {"user", "u"}}), head + "<|system|>\na<|user|>\nu" + tail);
+    EXPECT_EQ(prompt({{"system", "a"}, {role, "b"}, {"user", "u"}}),
+              head + "<|system|>\na<|system|>\nb<|user|>\nu" + tail);
+    EXPECT_EQ(prompt({{"user", "u"}, {role, "b"}, {"user", "v"}}),
+              head + "<|user|>\nu<|system|>\nb<|user|>\nv" + tail);
+    EXPECT_EQ(prompt({{"user", "u"}, {role, ""}}), head + "<|user|>\nu" + tail);
+  }
+}
+
 TEST(ChatTemplate, SourcesInOrder) {
   const Folder folder;
   EXPECT_EQ(ChatTemplate::load(folder.path()), nullptr);
