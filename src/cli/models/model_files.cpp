@@ -62,6 +62,24 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
                    linear > 0 ? linear_bits / linear : 16};
 }
 
+// Of an integer in groups of so many columns, with 16 bits of scale and 8 of zero point.
+double integer_bits(int bits, bool has_zeros, std::int64_t group) {
+  return bits + (has_zeros && bits <= 4 ? 24.0 : 16.0) / static_cast<double>(group);
+}
+
+double integer_bits(ops::Format format, std::int64_t group) {
+  return integer_bits(format == ops::Format::kInt8 ? 8 : 4, format == ops::Format::kInt4Zero,
+                      group);
+}
+
+// The columns of a unit of fragments share a scale, or fewer do where a file may say so.
+std::int64_t columns_of_scale(const QuantizationConfig& stored) {
+  std::int64_t group = ops::kFragmentColumns;
+  for (const int size : stored.group_sizes)
+    if (size > 0) group = std::min<std::int64_t>(group, size);
+  return group;
+}
+
 ServingPlan plan_on_cpu(Options options, const ModelConfig& config) {
   options.device = "cpu";
   return resolve_or_throw(options, config, read_machine(Device{}));
@@ -199,8 +217,11 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   std::optional<double> linear_bits;  // where they differ from those of other products
   if (ints) {
     form.products = "integers as stored";
-    // Groups have mostly 128 columns, with 16 bits of scale and 8 of zero point.
-    linear_bits = config.quantization->bits + 24.0 / 128;
+    const QuantizationConfig& stored = *config.quantization;
+    // Files of AWQ and GPTQ alone tell whether their zero points are needed.
+    linear_bits =
+        integer_bits(stored.bits, stored.has_zeros || stored.method != "compressed-tensors",
+                     columns_of_scale(stored));
   } else if (nvfp4) {
     form.products = "NVFP4";
     // A byte of scale for 16 columns, and a float32 for 4 rows of 128 columns.
@@ -215,13 +236,14 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     linear_bits = 8 + 32.0 / (numerics.fp8_fragments ? 128 : 16 * 128);
   } else if (numerics.quantization && numerics.quantization != ops::Format::kFp8 &&
              (has_fragments || !numerics.int_fragments)) {
-    const int bits = numerics.quantization == ops::Format::kInt8 ? 8 : 4;
-    form.products = fmt::format("int{} in groups of {}", bits, numerics.quantization_group);
-    // A group has a scale of 16 bits.
-    form.product_bits = bits + 16.0 / static_cast<double>(numerics.quantization_group);
+    form.products =
+        fmt::format("int{} in groups of {}", numerics.quantization == ops::Format::kInt8 ? 8 : 4,
+                    numerics.quantization_group);
+    form.product_bits = integer_bits(*numerics.quantization, numerics.quantization_group);
   } else if (blocks && numerics.keep_blocks) {
     form.products = fmt::format("{} blocks as in the file", blocks->name);
     form.product_bits = blocks->bits;
+    if (!numerics.int_fragments) form.embedding_bits = blocks->bits;
   }
   const double plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
   if (numerics.int_fragments && !ints && !nvfp4 && !mxfp4 && form.product_bits != plain_bits) {
@@ -239,13 +261,10 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
                                               : form.product_bits;
   if (numerics.experts_rounded_to) {
     const ops::Format rounded = *numerics.experts_rounded_to;
-    const double group =
-        rounded == ops::Format::kFp8 ? 128.0 : static_cast<double>(numerics.quantization_group);
-    // A float32 for a group of FP8, 16 bits for one of integers.
     if (rounded == ops::Format::kFp8)
-      form.expert_bits = 8 + 32.0 / group;
-    else if (rounded == ops::Format::kInt8 || rounded == ops::Format::kInt4)
-      form.expert_bits = (rounded == ops::Format::kInt8 ? 8 : 4) + 16.0 / group;
+      form.expert_bits = 8 + 32.0 / 128;  // a float32 for a group
+    else if (!nvfp4 && !mxfp4)
+      form.expert_bits = integer_bits(rounded, numerics.quantization_group);
   }
   return form;
 }

@@ -123,7 +123,12 @@ TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
     Options options;
     options.dtype = dtype;
     options.quantization = quantization;
-    return form_of(options, config, path).product_bits;
+    const WeightForm form = form_of(options, config, path);
+    // An embedding that is not the head keeps its blocks, but is not rounded.
+    EXPECT_EQ(form.embedding_bits, quantization == "auto" ? form.product_bits
+                                   : dtype == "float32"   ? 32
+                                                          : 16);
+    return form.product_bits;
   };
   EXPECT_DOUBLE_EQ(bits("auto", "auto"), 8.0 * (18 + 34) / 64);
   EXPECT_DOUBLE_EQ(bits("auto", "none"), 16);

@@ -259,5 +259,36 @@ TEST(PlainMatrices, StayPlainInRandomWeights) {
   expect_planned(experts, with(few, R"("re:.*")"));
 }
 
+// Integers with zero points take a byte more for each group.
+TEST(PlainMatrices, IntegersHaveTheGroupsOfTheirCheckpoint) {
+  set_log_level(LogLevel::kError);
+  const auto awq = [](int group) {
+    return fmt::format(R"("quantization_config": {{"quant_method": "awq", "bits": 4,
+                           "group_size": {}, "zero_point": true}}}})",
+                       group);
+  };
+  EXPECT_DOUBLE_EQ(price("qwen3-8b", "{" + awq(128)).form.linear_bits, 4 + 24.0 / 128);
+  EXPECT_DOUBLE_EQ(price("qwen3-8b", "{" + awq(32)).form.linear_bits, 4 + 24.0 / 32);
+  EXPECT_DOUBLE_EQ(price("qwen3-8b",
+                         R"({"quantization_config": {"quant_method": "gptq", "bits": 4,
+                             "group_size": 64, "sym": true, "desc_act": false}})")
+                       .form.linear_bits,
+                   4 + 24.0 / 64);
+  EXPECT_DOUBLE_EQ(price("qwen3-8b",
+                         R"({"quantization_config": {"quant_method": "compressed-tensors",
+                             "format": "pack-quantized", "config_groups": {"g": {
+                             "targets": ["Linear"], "weights": {"type": "int", "num_bits": 4,
+                             "strategy": "group", "group_size": 64, "symmetric": true}}}}})")
+                       .form.linear_bits,
+                   4 + 16.0 / 64);
+  Options options;
+  const std::string two =
+      R"({"num_hidden_layers": 2, "vocab_size": 4096, "tie_word_embeddings": false, )";
+  options.model = kConfigs + "qwen3-0.6b";
+  expect_planned(options, two + awq(128));
+  options.model = kConfigs + "qwen3-30b-a3b";
+  expect_planned(options, two + R"("num_experts": 16, )" + awq(128));
+}
+
 }  // namespace
 }  // namespace sluice
