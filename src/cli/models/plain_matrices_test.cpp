@@ -9,6 +9,7 @@
 #include "base/testing/folder.h"
 #include "base/testing/source_dir.h"
 #include "checkpoint/load_config.h"
+#include "cli/models/draft_size.h"
 #include "cli/models/mix_choice.h"
 #include "cli/models/model_files.h"
 #include "engine/engine.h"
@@ -225,6 +226,28 @@ TEST(PlainMatrices, AreThoseThatNoFormIsFor) {
     // The cost model counts routers, but no vectors.
     const std::int64_t vectors = found.size.floats() - found.size.router.floats;
     EXPECT_NEAR(double(found.bytes - 4 * vectors) / found.of_mix, 1, 1e-6);
+  }
+}
+
+// The projection before the model's own draft layer is a linear layer.
+TEST(PlainMatrices, OfADraftLayerAreThoseOfAStart) {
+  set_log_level(LogLevel::kError);
+  Options options;
+  options.model = source_dir() + "/models/sluice-tiny";
+  options.speculative_algorithm = "NEXTN";
+  options.threads = 1;
+  options.max_total_tokens = 1024;
+  for (const char* quantization : {"none", "fp8", "int4"}) {
+    options.quantization = quantization;
+    const auto engine = Engine::create(options);
+    const ModelConfig& config = engine->model_config();
+    const ServingPlan plan = resolve_or_throw(options, config, Machine{});
+    const WeightForm form = weight_form(plan, config, options.model);
+    const auto planned = static_cast<double>(
+        form.bytes(size_of_model(plan, config, options.model), config.tie_word_embeddings) +
+        draft_size(options, plan, config, options.model, form).weight_bytes);
+    EXPECT_NEAR(static_cast<double>(engine->memory_plan().weight_bytes) / planned, 1, 0.002)
+        << quantization;
   }
 }
 
