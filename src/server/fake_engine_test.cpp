@@ -21,7 +21,7 @@ Result<std::uint64_t> FakeEngine::submit(Request request, EventSink sink) {
   if (draining_) return Fault{503, "draining", "", "The engine is draining."};
   if (static_cast<int>(sequences_.size()) >= max_queued)
     return Fault{429, "queue_full", "", "The queue is full."};
-  if (static_cast<int>(request.prompt_ids.size()) >= context)
+  if (static_cast<int>(request.prompt_ids.size()) + (request.max_new_tokens != 0) > context)
     return Fault{400, "context_length_exceeded", "", "Too long."};
   ++submitted_;
   const std::uint64_t id = next_id_++;
@@ -156,6 +156,8 @@ void FakeEngine::step(Sequence& sequence) {
     event.pooled[0] = static_cast<float>(request.prompt_ids.size());
     for (std::size_t i = 0; i + 1 < kDimension && i < request.prompt_ids.size(); ++i)
       event.pooled[i + 1] = static_cast<float>(request.prompt_ids[i]);
+  } else if (request.max_new_tokens == 0) {
+    event.finish = FinishReason::kLength;
   } else if (sequence.produced == fail_at_) {
     event.finish = FinishReason::kError;
     event.error = fault_;

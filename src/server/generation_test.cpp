@@ -383,5 +383,32 @@ TEST(Tokenize, VllmShapes) {
   EXPECT_EQ(server.chat("").json()["usage"]["prompt_tokens"], chat["count"]);
 }
 
+// A prompt that is only scored may fill the context.
+TEST(Completions, APromptWithoutAnAnswerMayFillTheContext) {
+  TestServer server;
+  const auto context = static_cast<std::size_t>(server.engine->context);
+  const auto ask = [&](std::size_t tokens, const char* path, int most) {
+    const std::vector<int> ids(tokens, 7);
+    const Json body =
+        std::string_view(path) == "/generate"
+            ? Json{{"input_ids", ids}, {"sampling_params", {{"max_new_tokens", most}}}}
+            : Json{{"prompt", ids}, {"max_tokens", most}, {"echo", true}, {"logprobs", 1}};
+    return server.call("POST", path, body.dump());
+  };
+  for (const char* path : {"/v1/completions", "/generate"}) {
+    const ClientReply whole = ask(context, path, 0);
+    EXPECT_EQ(whole.status, 200) << whole.body;
+    const ClientReply more = ask(context + 1, path, 0);
+    EXPECT_EQ(more.status, 400);
+    EXPECT_EQ(more.body.find("the answer"), std::string::npos) << more.body;
+    EXPECT_EQ(ask(context, path, 1).status, 400);
+    EXPECT_EQ(ask(context - 1, path, 1).status, 200);
+  }
+  const Json scored = ask(context, "/v1/completions", 0).json();
+  EXPECT_EQ(scored["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(scored["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(scored["choices"][0]["logprobs"]["token_logprobs"].size(), context);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -215,7 +215,7 @@ def test_aborts_are_counted_once_a_request(server):
         leave(server, {**ask, "n": 3}, 5)
     assert load["vllm:request_success_total[abort]"] == 4
     assert load["sglang:num_requests_total"] == load["vllm:e2e_request_latency_seconds_count"] == 4
-    assert load["sglang:num_aborted_requests_total"] == 2
+    assert load["sglang:num_aborted_requests_total"] == 4
     assert load["vllm:request_success_total[stop]"] == load["vllm:request_success_total[length]"] == 0
     assert load["vllm:request_params_n_count"] == 2 and load["vllm:request_params_n_sum"] == 4
     assert load["http_requests_total[/v1/completions][POST][4xx]"] == 2

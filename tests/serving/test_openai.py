@@ -146,6 +146,15 @@ def test_logprobs(client):
         assert sum(math.exp(v) for v in values) <= 1 + 1e-5
 
 
+def test_a_scored_prompt_may_fill_the_context(client):
+    context = client.models.list().data[0].max_model_len
+    prompt = [100 + i % 3000 for i in range(context)]
+    answer = client.completions.create(model="tiny", prompt=prompt, max_tokens=0, echo=True, logprobs=1)
+    scored = answer.choices[0].logprobs.token_logprobs
+    assert len(scored) == context and all(value <= 0 for value in scored[1:])
+    assert answer.usage.prompt_tokens == context and answer.usage.completion_tokens == 0
+
+
 def test_completion_echo_and_logprobs(client):
     """As lm-eval does: scores a text."""
     prompt = "The capital of France is"

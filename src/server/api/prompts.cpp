@@ -170,7 +170,11 @@ std::optional<Fault> check_context(const ServedModel& model, std::size_t num_pro
                                    std::int64_t max_new_tokens, std::string_view param) {
   const std::int64_t context = model.engine->context_length();
   const std::int64_t prompt = static_cast<std::int64_t>(num_prompt_tokens);
-  if (prompt >= context)
+  if (max_new_tokens == 0 && prompt > context)
+    return too_long(param, fmt::format("The prompt has {} tokens; the context holds {}. "
+                                       "Shorten the prompt.",
+                                       prompt, context));
+  if (max_new_tokens != 0 && prompt >= context)
     return too_long(param, fmt::format("The prompt has {} tokens; the context of {} must also hold "
                                        "the answer. Shorten the prompt.",
                                        prompt, context));
@@ -214,11 +218,8 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
   plan.same_seed = fields.seed.has_value();
   if (!fields.seed) plan.request.params.seed = state.draw_seed();
   plan.rid = fields.rid.value_or(request.request_id);
-  if (plan.request.max_new_tokens == 0) {
-    plan.discard_output = true;
-    plan.request.max_new_tokens = 1;
-    plan.request.num_choices = 1;
-  }
+  // Only the prompt is scored: all choices would be the same.
+  if (plan.request.max_new_tokens == 0) plan.request.num_choices = 1;
   return plan;
 }
 

@@ -177,9 +177,6 @@ void Generation::begin() {
 void Generation::abort() {
   responder_->post([self = shared_from_this()] {
     // Before begin() the engine does not have all of it yet.
-    if (!self->over_ && !std::exchange(self->client_aborted_, true))
-      for (std::size_t i = 0; i < self->totals_.prompt_tokens.size(); ++i)
-        self->state_.metrics.prompt_aborted();
     if (!self->begun_)
       self->abort_wanted_ = true;
     else if (!self->over_)
@@ -264,24 +261,19 @@ void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
   update.matched_token = event.matched_token;
   int& num_tokens = totals_.completion_tokens[static_cast<std::size_t>(update.index)];
   std::size_t used = 0;
-  if (!plan_.discard_output) {
-    for (; used < event.tokens.size() && !choice.filter.stopped(); ++used) {
-      ++num_tokens;
-      const bool last = used + 1 == event.tokens.size();
-      const bool stop_token =
-          last && event.finish == FinishReason::kStop && event.matched_token >= 0;
-      update.ends_with_stop_token = stop_token && !plan_.keep_stop;
-      if (update.ends_with_stop_token) continue;
-      const bool may_stop = num_tokens >= plan_.request.params.min_new_tokens;
-      const std::string piece = choice.detokenizer.push(event.tokens[used]);
-      update.text += choice.filter.push(piece, may_stop);
-      choice.num_bytes += piece.size();
-      // Text that the detokenizer held stands before the token's own.
-      const std::size_t own = model_->tokenizer->token_bytes_view(event.tokens[used]).size();
-      update.token_starts.push_back(choice.num_bytes - std::min(piece.size(), own));
-    }
-  } else if (event.finish != FinishReason::kNone && event.finish != FinishReason::kAbort) {
-    update.finish = FinishReason::kLength;
+  for (; used < event.tokens.size() && !choice.filter.stopped(); ++used) {
+    ++num_tokens;
+    const bool last = used + 1 == event.tokens.size();
+    const bool stop_token = last && event.finish == FinishReason::kStop && event.matched_token >= 0;
+    update.ends_with_stop_token = stop_token && !plan_.keep_stop;
+    if (update.ends_with_stop_token) continue;
+    const bool may_stop = num_tokens >= plan_.request.params.min_new_tokens;
+    const std::string piece = choice.detokenizer.push(event.tokens[used]);
+    update.text += choice.filter.push(piece, may_stop);
+    choice.num_bytes += piece.size();
+    // Text that the detokenizer held stands before the token's own.
+    const std::size_t own = model_->tokenizer->token_bytes_view(event.tokens[used]).size();
+    update.token_starts.push_back(choice.num_bytes - std::min(piece.size(), own));
   }
   if (!choice.filter.stopped() && update.finish != FinishReason::kNone) {
     update.text += choice.filter.push(choice.detokenizer.finish_answer());
@@ -412,16 +404,13 @@ void Generation::over(std::string_view reason) {
   const int n = plan_.request.num_choices;
   for (std::size_t prompt = 0; prompt < totals_.prompt_tokens.size(); ++prompt) {
     int most = 0;
-    bool open = false;
     for (int i = 0; i < n; ++i) {
       const int index = static_cast<int>(prompt) * n + i;
       most = std::max(most, totals_.completion_tokens[static_cast<std::size_t>(index)]);
       if (choices_[static_cast<std::size_t>(index)].done) continue;
-      open = true;
       count_finished(index, reason);
     }
     state_.metrics.prompt_finished(n, most);
-    if (open && reason == "abort" && !client_aborted_) state_.metrics.prompt_aborted();
   }
   if (state_.trace) trace_end(reason);
   if (span_) export_span(reason);

@@ -100,10 +100,9 @@ struct GenerationPlan {
   using Captures = std::function<Json(std::span<const std::int32_t> tokens,
                                       const std::vector<std::int32_t>& kept_tokens,
                                       std::size_t shown, bool has_end)>;
-  Captures captures;            // empty: not asked for
-  bool keep_stop = false;       // the stop string or token is part of the text
-  bool discard_output = false;  // only the prompt is scored: the one generated token is dropped
-  bool same_seed = true;  // for all prompts; false: a seed of the server's own, which must differ
+  Captures captures;       // empty: not asked for
+  bool keep_stop = false;  // the stop string or token is part of the text
+  bool same_seed = true;   // for all prompts; false: a seed of the server's own, which must differ
   std::string rid;
 };
 
@@ -173,7 +172,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool begun_ = false;
   bool abort_wanted_ = false;  // came before begin()
   bool over_ = false;
-  bool client_aborted_ = false;
   double first_token_s_ = 0;
   std::chrono::steady_clock::time_point submitted_{};  // written before begin()
   FinishReason last_finish_ = FinishReason::kNone;

@@ -246,6 +246,7 @@ void ServerMetrics::finished(const FinishedChoice& choice) {
   for (Histogram* h : m.generated_tokens) h->Observe(choice.generated_tokens);
   if (m.sglang) {
     m.sglang_requests->Increment();
+    if (choice.reason == "abort") m.sglang_aborted->Increment();
     m.sglang_prompt->Increment(choice.prompt_tokens);
     m.sglang_generated->Increment(choice.generated_tokens);
     m.sglang_cached->Increment(choice.reused_tokens);
@@ -270,10 +271,6 @@ void ServerMetrics::prompt_finished(int num_choices, int longest) {
   if (!impl_->vllm) return;
   impl_->choices->Observe(num_choices);
   impl_->longest->Observe(longest);
-}
-
-void ServerMetrics::prompt_aborted() {
-  if (impl_->sglang) impl_->sglang_aborted->Increment();
 }
 
 std::string ServerMetrics::text(const EngineStats* stats,

@@ -58,8 +58,6 @@ class ServerMetrics {
   void finished(const FinishedChoice& choice);
   // All choices of a prompt have ended; the longest has `longest`.
   void prompt_finished(int num_choices, int longest);
-  // The client left, or asked for the end of a prompt.
-  void prompt_aborted();
   // Prometheus text, with the engine's counters as they are now (null: no engine yet) and more
   // figures of our own.
   std::string text(const EngineStats* stats, std::span<const ServerFigure> more = {}) const;
