@@ -64,7 +64,8 @@ void check_gemms_of_rows(Bench& bench) {
     };
     bench.compare("linear, in order", label, {{&out, allowed}},
                   [&](Context& ctx) { multiply(ctx, 0, kRows, out(ctx)); });
-    if (!bench.fits("linear, alone")) continue;
+    const Bench::Group group(bench);
+    if (!group.is_own() || !bench.fits("linear, alone")) continue;
     out.reset();
     multiply(bench.gpu, 0, kRows, out.device);
     bench.stream.synchronize();
@@ -113,7 +114,8 @@ void check_attention_of_rows(Bench& bench) {
           v(bench, h.dtype, {batch.slots(), h.kv_heads * h.dim});
       Twin q(bench, DType::kF32, {total, h.heads, h.dim}),
           out(bench, DType::kF32, {total, h.heads, h.dim});
-      if (!bench.fits("attention, alone")) continue;
+      const Bench::Group group(bench);
+      if (!group.is_own() || !bench.fits("attention, alone")) continue;
       q.fill(151, 2);
       batch.fill_keys(k, 152);
       batch.fill_keys(v, 153);
@@ -163,7 +165,8 @@ void check_experts_of_rows(Bench& bench) {
     Twin w2(bench, DType::kBF16, {s.experts, s.hidden, s.width}),
         weights(bench, DType::kF32, {kTokens, s.top_k});
     Twin ids(bench, DType::kI32, {kTokens, s.top_k}), out(bench, DType::kF32, {kTokens, s.hidden});
-    if (!bench.fits("fused_experts, alone")) continue;
+    const Bench::Group group(bench);
+    if (!group.is_own() || !bench.fits("fused_experts, alone")) continue;
     x.fill(161);
     w13.fill(162, 0.1);
     w2.fill(163);

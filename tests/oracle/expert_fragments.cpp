@@ -102,6 +102,8 @@ struct StackTwin {
 
 void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra,
                Away away = Away::kFew) {
+  const Bench::Group group(bench);
+  if (!group.is_own()) return;
   // gate and up have about the variance of x, and so have the results.
   const double up_size = 1 / std::sqrt(static_cast<double>(s.hidden)),
                down_size = 1 / std::sqrt(static_cast<double>(s.width));

@@ -20,13 +20,15 @@ constexpr Shape kShapes[] = {{1, 1, 1, 0},         {3, 5, 7, 1},        {1, 512,
 // fp8.cpp, and fragments are in int_weights.cpp. A row of another format or layout needs cases of
 // its own, and fails here until it has them.
 std::vector<DType> stored_types(Bench& bench) {
+  const Bench::Group group(bench);
   std::vector<DType> types;
   for (const ops::WeightOps& row : ops::weight_rows(DeviceKind::kCuda))
     if (row.layout == ops::Layout::kRows && !ops::is_quantised(row.format))
       types.push_back(row.format == ops::Format::kBf16  ? DType::kBF16
                       : row.format == ops::Format::kF16 ? DType::kF16
                                                         : DType::kF32);
-    else if (row.format != ops::Format::kFp8 && row.layout != ops::Layout::kFragments)
+    else if (row.format != ops::Format::kFp8 && row.layout != ops::Layout::kFragments &&
+             group.is_own())
       bench.expect("linear", std::string(row.name), "no case has weights of this row");
   return types;
 }

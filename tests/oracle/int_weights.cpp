@@ -145,6 +145,8 @@ double widening_error(const Shape& s, const Kind& kind, double weight, double x)
 }
 
 void check_linear(Bench& bench, const Shape& s, const Kind& kind) {
+  const Bench::Group group(bench);
+  if (!group.is_own()) return;
   IntTwin w(bench, kind, s.n, s.k, 0);
   Twin x(bench, DType::kBF16, {s.m, s.k}, 8), bias(bench, DType::kF32, {s.n}),
       out(bench, DType::kF32, {s.m, s.n}, 8), sum(bench, DType::kF32, {s.m, s.n}, 8),
@@ -173,6 +175,8 @@ void check_linear(Bench& bench, const Shape& s, const Kind& kind) {
 }
 
 void check_normed(Bench& bench, const Shape& s, const Kind& kind) {
+  const Bench::Group group(bench);
+  if (!group.is_own()) return;
   const int exponent = static_cast<int>(std::ceil(std::log2(static_cast<double>(s.k)) / 2));
   IntTwin w(bench, kind, 2 * s.n, s.k, exponent), second(bench, kind, 16, s.n, 0);
   Twin x(bench, DType::kF32, {s.m, s.k}, 8), weight(bench, DType::kF32, {s.k}),
@@ -208,6 +212,8 @@ void check_normed(Bench& bench, const Shape& s, const Kind& kind) {
 
 // Rows alone have the bits that they have among others.
 void check_alone(Bench& bench, const Kind& kind, std::int64_t n, std::int64_t k) {
+  const Bench::Group group(bench);
+  if (!group.is_own()) return;
   constexpr std::int64_t kRows = 300;
   IntTwin w(bench, kind, n, k, 0);
   Twin x(bench, DType::kBF16, {kRows, k}, 8), out(bench, DType::kF32, {kRows, n});

@@ -60,6 +60,8 @@ std::vector<std::byte> host_bytes(const Twin& twin) {
 }
 
 void check_bytes(Bench& bench, std::int64_t latent, std::int64_t rope) {
+  const Bench::Group group(bench);
+  if (!group.is_own()) return;
   constexpr std::int64_t kTokens = 75, kSlots = 256;
   const std::string label = fmt::format("{} + {}", latent, rope);
   Twin numbers(bench, DType::kF32, {kTokens, latent}, 3),
@@ -119,7 +121,8 @@ void store_codes(Bench& bench, std::int64_t latent, Twin& plane, Twin& codes) {
 void expect_bits_of_numbers(Bench& bench, const std::string& op, const std::string& label,
                             const Twin& plane, const Twin& codes, Twin& out,
                             const std::function<void(Context&, const Tensor& plane)>& attend) {
-  if (!bench.fits(op)) return;
+  const Bench::Group group(bench);
+  if (!group.is_own() || !bench.fits(op)) return;
   for (const bool in_order : {false, true}) {
     Context own = in_order ? deterministic(bench.gpu) : bench.gpu;
     const auto bits_over = [&](const Twin& stored) {

@@ -1,7 +1,8 @@
 // ops_oracle: every operation on this machine's GPU against its implementation on the CPU. Prints a
 // table. Exits with 1 when a case fails, with 5 without a GPU. Arguments name families; without
 // arguments all run. -v names each case as it ends. -s KIB skips cases whose tensors take more than
-// KIB, for runs under compute-sanitizer.
+// KIB, for runs under compute-sanitizer. -p I/N runs part I of N of the cases: N processes with I
+// from 1 to N run each case once.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -43,9 +44,14 @@ int run(int argc, char** argv) {
     if (flag == "-v") {
       bench.verbose = true;
     } else {
-      require(flag == "-s" && argc > 2, "{} is not known; -v and -s KIB are", flag);
-      bench.max_bytes = std::strtoll(argv[2], nullptr, 10) << 10;
-      require(bench.max_bytes > 0, "-s {}: a number of KiB above 0 is wanted", argv[2]);
+      require((flag == "-s" || flag == "-p") && argc > 2,
+              "{} is not known, or lacks its value; -v, -s KIB and -p I/N are known", flag);
+      if (flag == "-p") {
+        bench.part = oracle::Part::parse(argv[2]);
+      } else {
+        bench.max_bytes = std::strtoll(argv[2], nullptr, 10) << 10;
+        require(bench.max_bytes > 0, "-s {}: a number of KiB above 0 is wanted", argv[2]);
+      }
       --argc, ++argv;
     }
   }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "part.h"
 #include "tensor/context.h"
 #include "tensor/copy.h"
 
@@ -93,11 +94,31 @@ class Bench {
  public:
   explicit Bench(Device device);
 
+  // Cases that run in one process: they share inputs that take long to make, or one sees what
+  // another wrote. A comparison outside of all groups is one. Groups within a group are part of it.
+  //
+  //   const Bench::Group group(bench);
+  //   if (!group.is_own()) return;
+  class Group {
+   public:
+    explicit Group(Bench& bench) : bench_(bench), is_own_(bench.depth_ > 0 || bench.part.next()) {
+      ++bench_.depth_;
+    }
+    ~Group() { --bench_.depth_; }
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
+    bool is_own() const { return is_own_; }
+
+   private:
+    Bench& bench_;
+    const bool is_own_;
+  };
+
   void compare(const std::string& op, const std::string& label, const std::vector<Output>& outputs,
                const std::function<void(Context&)>& body);
   // Whether there is memory for a case of `op`; counts the skipped cases.
   bool fits(const std::string& op);
-  // A case with an external verdict; `problem` is empty if it passed.
+  // A case with an external verdict, within a group; `problem` is empty if it passed.
   void expect(const std::string& op, const std::string& label, const std::string& problem);
   // Prints the table, one line per operation, failures first. True if no case failed, and some
   // case of each operation ran.
@@ -106,6 +127,7 @@ class Bench {
   Context cpu, gpu;
   Stream stream;
   bool verbose = false;
+  Part part;                    // whose groups run here
   std::int64_t live_bytes = 0;  // bytes of the existing tensors
   // cases beyond this limit are skipped
   std::int64_t max_bytes = std::numeric_limits<std::int64_t>::max();
@@ -127,6 +149,7 @@ class Bench {
   std::unique_ptr<Arena> cpu_arena_, gpu_arena_;
   std::vector<Row> rows_;
   std::vector<std::string> failures_;
+  int depth_ = 0;  // of groups
 };
 
 // Memory that operations work in. It does not count for the size of a case.

@@ -272,6 +272,9 @@ void check_ranks(Bench& bench) {
   // another. On GPUs of their own they need not.
   constexpr std::int64_t kFloatsOfAllRanks = std::int64_t{128} * 2048;
   for (const int size : {2, 3, 4, 8}) {
+    // Each round continues the count of the rounds before.
+    const Bench::Group group(bench);
+    if (!group.is_own()) continue;
     Ranks ranks(bench.gpu, size, kSlot);
     unsigned seed = 0;
     // Sizes take turns, so that the CTAs of one sum are others than those of the next.
@@ -295,6 +298,8 @@ void check_ranks(Bench& bench) {
       bench.expect("peer_gather", fmt::format("{} ranks, {} rows of {}", size, rows, columns),
                    gather_rounds(small, rows, columns, 12, ++seed));
   }
+  const Bench::Group group(bench);
+  if (!group.is_own()) return;
   bench.expect("peer_link", "20 pieces",
                link_pieces(bench.gpu, {16384,   4,  20,      8 << 20, 4096,  8 << 20, 8 << 20,
                                        8 << 20, 12, 1 << 20, 100,     65536, 65540,   4,
