@@ -61,8 +61,9 @@ DraftSize draft_size(const Options& options, const ServingPlan& plan, const Mode
     const ModelSize layer = layer_size(longer, target.num_layers, stored ? &*stored : nullptr);
     const Count projection = 2 * Count{target.hidden_size} * target.hidden_size;
     out.what = name + "'s layer";
-    // A linear layer, which checkpoints leave plain.
-    const double bits = plan.numerics().quantization ? form.linear_bits : form.product_bits;
+    // A linear layer, which checkpoints leave plain, but for GGUF files.
+    const double bits =
+        plan.numerics().quantization || form.blocks ? form.linear_bits : form.product_bits;
     out.weight_bytes = form.bytes(layer, target.tie_word_embeddings) +
                        static_cast<Count>(static_cast<double>(projection) * bits / 8);
     out.kept = groups_from(kv_of(longer), target.num_layers);

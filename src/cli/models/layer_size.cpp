@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "cli/models/model_size.h"
-#include "models/decoder_spec.h"
 #include "models/recurrent_decoder.h"
 #include "models/wrapped_names.h"
 
@@ -274,6 +273,10 @@ class LayerCount {
 };
 
 }  // namespace
+
+DecoderSpec names_of(const ModelConfig& config) {
+  return family_of(config).spec;
+}
 
 ModelSize layer_size(const ModelConfig& config, int layer, const StoredMatrices* stored) {
   return LayerCount(config, layer, stored).run();

@@ -101,7 +101,7 @@ StoredTypes stored_types_of(const ServingPlan& plan, const ModelConfig& config,
                       (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
   return {.linear_bits = form.linear_bits,
           .expert_bits = form.expert_bits,
-          .head_bits = form.product_bits,
+          .head_bits = form.head_bits,
           .embedding_bits = form.embedding_bits,
           .kv_bits = 8.0 * static_cast<double>(dtype_size(numerics.kv())),
           .index_bits = 8.0 * static_cast<double>(dtype_size(numerics.index())),

@@ -4,63 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "base/error.h"
 #include "base/log_mute.h"
 #include "checkpoint/files/weight_choice.h"
 #include "checkpoint/gguf/gguf_file.h"
-#include "checkpoint/tensors/quantized_blocks.h"
 #include "checkpoint/weight_source.h"
 #include "cli/download_bars.h"
 #include "engine/model_choice.h"
 #include "hub/file_choice.h"
 #include "kernels/types/int_fragments.h"
-#include "layers/weights/block_formats.h"
 #include "models/decoder_spec.h"
 #include "models/registry.h"
 
 namespace sluice {
 namespace {
-
-struct BlockBits {
-  std::string_view name;  // of the most common type
-  double bits = 0;        // of an element of any matrix, in the mean
-  double on_a_gpu = 16;   // of an element of a linear layer, in the mean
-};
-
-// Of an element that a GPU holds in fragments (layers/weights/fragment_weights.h); else of
-// bfloat16.
-double bits_on_a_gpu(BlockType type) {
-  if (!has_fragments_of(type)) return 16;
-  const ops::BlockUnit unit = ops::block_unit(format_of_blocks(type));
-  if (unit.exists())
-    return 8.0 * unit.bytes() / static_cast<double>(ops::kFragmentRows * ops::kFragmentColumns);
-  return 8.0 * static_cast<double>(block_bytes(type)) / static_cast<double>(block_values(type));
-}
-
-// Nothing where no matrix is stored in blocks.
-std::optional<BlockBits> stored_blocks(const std::string& path) {
-  const WeightSource source = WeightSource::checkpoint(path);
-  std::map<BlockType, std::int64_t> elements;
-  double bits = 0, all = 0, linear_bits = 0, linear = 0;
-  for (const std::string& name : source.names()) {
-    const TensorInfo& info = *source.find(name);
-    if (info.shape.size() < 2) continue;
-    const auto count = static_cast<double>(info.numel());
-    bits += 8.0 * static_cast<double>(info.bytes);
-    all += count;
-    if (info.blocks) elements[*info.blocks] += info.numel();
-    if (name.find("embed_tokens") != name.npos || name.find("lm_head") != name.npos) continue;
-    linear += count;
-    linear_bits += count * (info.blocks ? bits_on_a_gpu(*info.blocks) : 16);
-  }
-  if (elements.empty()) return std::nullopt;
-  const auto most =
-      std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
-  return BlockBits{block_type_name(most->first), bits / all,
-                   linear > 0 ? linear_bits / linear : 16};
-}
 
 // Of an integer in groups of so many columns, with 16 bits of scale and 8 of zero point.
 double integer_bits(int bits, bool has_zeros, std::int64_t group) {
@@ -92,6 +50,30 @@ std::vector<MatrixForm> planned_on_cpu(const ServingPlan& plan, const Loading& l
   Context ctx;
   ctx.cpu_isa = detect_cpu_isa();
   return planned_forms(ctx, config, source, {.numerics = plan.numerics()});
+}
+
+// Whether a GGUF file has matrices in blocks, and in which form the device of the plan has them.
+struct FileBlocks {
+  bool any = false;
+  BlockBits bits;  // where the plan keeps blocks
+};
+
+FileBlocks blocks_of_file(const ServingPlan& plan, const ModelConfig& config,
+                          const std::string& model) {
+  FileBlocks out;
+  if (!is_gguf_path(model) || plan.loading.dummy) return out;
+  const WeightSource source = WeightSource::checkpoint(model);
+  out.any = std::ranges::any_of(source.names(), [&](const std::string& name) {
+    return source.find(name)->blocks.has_value();
+  });
+  if (!out.any || !plan.numerics().keep_blocks) return out;
+  // A CPU tells the forms of a GPU, too: those follow from the numerics.
+  Context ctx;
+  ctx.cpu_isa = detect_cpu_isa();
+  const std::vector<MatrixForm> forms =
+      planned_forms(ctx, config, source, {.numerics = plan.numerics()});
+  out.bits = block_bits(source, config, plan.numerics(), forms);
+  return out;
 }
 
 }  // namespace
@@ -152,6 +134,7 @@ ModelSize size_of_model(const ServingPlan& plan, const ModelConfig& config,
 }
 
 std::string WeightForm::describe(const ModelSize& size) const {
+  if (blocks) return blocks->describe(others);
   WeightCount linear;
   for (const WeightCount& part :
        {size.attention, size.indexer, size.dense_mlp, size.shared_experts})
@@ -167,7 +150,7 @@ std::string WeightForm::describe(const ModelSize& size) const {
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
   const bool is_head = part.name == "head" || (part.name == "embedding" && tied);
-  const double bits = is_head                         ? product_bits
+  const double bits = is_head                         ? head_bits
                       : part.name == "embedding"      ? embedding_bits
                       : part.name == "routed experts" ? expert_bits
                                                       : linear_bits;
@@ -188,18 +171,29 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
                        const std::string& model) {
   const Numerics& numerics = plan.numerics();
   const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
-  const std::optional<BlockBits> blocks =
-      is_gguf_path(model) && !plan.loading.dummy ? stored_blocks(model) : std::nullopt;
+  const FileBlocks blocks = blocks_of_file(plan, config, model);
   // In float32 matrices keep the file's type, which is widened on the way; blocks and quantised
   // matrices are widened as they are read.
-  const bool widened = blocks || config.quantization;
+  const bool widened = blocks.any || config.quantization;
   const DType plain =
       numerics.compute == DType::kF32 && stored_half && !widened ? config.dtype : numerics.compute;
   WeightForm form;
   form.expands = plan.runner.model.mla_expandable;
   form.products = form.others = dtype_name(plain);
-  form.product_bits = form.embedding_bits = form.plain_bits =
-      8.0 * static_cast<double>(dtype_size(plain));
+  form.product_bits = form.embedding_bits = form.head_bits = form.linear_bits = form.expert_bits =
+      form.plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
+  if (blocks.bits.stays()) {
+    const BlockBits& stored = blocks.bits;
+    const auto bits_of = [&](const BlockBits::Kind& kind) {
+      return kind.matrices > 0 ? kind.bits : form.plain_bits;
+    };
+    form.embedding_bits = bits_of(stored.embedding);
+    form.head_bits = stored.head.matrices > 0 ? stored.head.bits : form.embedding_bits;
+    form.linear_bits = bits_of(stored.linear);
+    form.expert_bits = bits_of(stored.experts);
+    form.blocks = stored;
+    return form;
+  }
   // Matrices that a file stores transposed have tiles, but no fragments.
   const std::optional<DecoderSpec> spec = decoder_spec(config);
   const bool has_fragments = !spec || !spec->mlp_names.transposed;
@@ -240,19 +234,12 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
         fmt::format("int{} in groups of {}", numerics.quantization == ops::Format::kInt8 ? 8 : 4,
                     numerics.quantization_group);
     form.product_bits = integer_bits(*numerics.quantization, numerics.quantization_group);
-  } else if (blocks && numerics.keep_blocks) {
-    form.products = fmt::format("{} blocks as in the file", blocks->name);
-    form.product_bits = blocks->bits;
-    if (!numerics.int_fragments) form.embedding_bits = blocks->bits;
   }
-  const double plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
-  if (numerics.int_fragments && !ints && !nvfp4 && !mxfp4 && form.product_bits != plain_bits) {
-    // A GPU holds blocks of some types alone.
-    const bool held = numerics.quantization || blocks->on_a_gpu < plain_bits;
-    linear_bits = numerics.quantization ? form.product_bits : blocks->on_a_gpu;
-    form.product_bits = plain_bits;
-    if (!held) form.products = dtype_name(plain);
+  if (numerics.int_fragments && !ints && !nvfp4 && !mxfp4 && numerics.quantization) {
+    linear_bits = form.product_bits;
+    form.product_bits = form.plain_bits;
   }
+  form.head_bits = form.product_bits;
   form.linear_bits = linear_bits.value_or(form.product_bits);
   // Experts in FP8 have a float32 for 128 columns of each row.
   const bool keeps_fp8 = fp8 && config.quantization && config.quantization->is_fp8();

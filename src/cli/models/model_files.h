@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "cli/models/block_bits.h"
 #include "cli/models/model_size.h"
 #include "config/model_config.h"
 #include "engine/options.h"
@@ -38,16 +39,18 @@ void require_weights(const ServingPlan& plan, const ModelConfig& config, const s
 // How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
 // how).
 struct WeightForm {
-  std::string products;       // of linear layers and experts: "int4 in groups of 32"
-  std::string others;         // of all others: "bfloat16"
-  double product_bits = 0;    // of one element, scales included
-  double embedding_bits = 0;  // of an embedding that is not the head
-  double linear_bits = 0;     // of linear layers besides experts and the head
-  double expert_bits = 0;     // of routed experts that are stored one by one
-  double plain_bits = 0;      // of matrices that stay plain
-  bool expands = false;       // some of these lie in memory twice (WeightCount::expanded)
+  std::string products;             // of linear layers and experts: "int4 in groups of 32"
+  std::string others;               // of all others: "bfloat16"
+  double product_bits = 0;          // of one element of products, scales included
+  double embedding_bits = 0;        // of an embedding that is not the head
+  double head_bits = 0;             // of a head, or of the embedding that is one
+  double linear_bits = 0;           // of linear layers besides experts and the head
+  double expert_bits = 0;           // of routed experts that are stored one by one
+  double plain_bits = 0;            // of matrices that stay plain
+  bool expands = false;             // some of these lie in memory twice (WeightCount::expanded)
+  std::optional<BlockBits> blocks;  // of a GGUF file, where any stay; no other form is there
 
-  // "NVFP4 in linear layers and experts, bfloat16 in others".
+  // "NVFP4 in linear layers and experts, bfloat16 in others"; of blocks as BlockBits::describe().
   std::string describe(const ModelSize& size) const;
   std::int64_t bytes(const WeightCount& part, bool tied) const;
   std::int64_t bytes(const ModelSize& size, bool tied) const;

@@ -10,6 +10,7 @@
 #include "attention/kv_pool.h"
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
+#include "models/decoder_spec.h"
 #include "models/wrapped_names.h"
 
 namespace sluice {
@@ -59,6 +60,8 @@ ModelSize model_size(const ModelConfig& config, const StoredMatrices* stored = n
 // Of one layer alone, and of embedding, head and last norm alone.
 ModelSize layer_size(const ModelConfig& config, int layer, const StoredMatrices* stored = nullptr);
 ModelSize ends_size(const ModelConfig& config);
+// What a decoder of any family calls its matrices, recurrent ones included.
+DecoderSpec names_of(const ModelConfig& config);
 
 // Experts of one layer that `tokens` tokens choose in the mean when every choice is as likely: what
 // a step reads.

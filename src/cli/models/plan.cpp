@@ -58,7 +58,8 @@ std::string command_of(const Plan& p) {
 
 std::vector<Alternative> alternatives_of(const Plan& p, const std::string& model) {
   std::vector<Alternative> out;
-  if (p.machine.device.kind != DeviceKind::kCpu || p.form.product_bits < 16) return out;
+  if (p.machine.device.kind != DeviceKind::kCpu || p.form.product_bits < 16 || p.form.blocks)
+    return out;
   for (const char* quantization : {"int8", "int4"}) {
     Options options = p.options;
     options.quantization = quantization;
