@@ -42,8 +42,8 @@ void gather_rows(Context& ctx, const Tensor& x,  // [T, H], any dtype, strided r
                  const Tensor& rows,             // [R] int32, each in [0, T)
                  const Tensor& out);             // [R, H], x's dtype
 
-// Token embedding: out[t] = table[ids[t]], widened exactly. An id outside [0, V) is a bug:
-// Error{kBug}, before anything is written.
+// Token embedding: out[t] = table[ids[t]], widened exactly; numbers of a table in fragments are
+// rounded to bfloat16. An id outside [0, V) is a bug: Error{kBug}, before anything is written.
 void embedding(Context& ctx, const Tensor& ids,  // [T] int32
                const Weight& table,              // [V, H] in any layout
                const Tensor& out);               // [T, H] f32

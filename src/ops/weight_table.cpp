@@ -127,12 +127,13 @@ constexpr WeightOps fragments(DeviceKind device, Format format, std::string_view
           .tile_rows = kFragmentRows,
           .panel_rows = kFragmentRows,
           .linear = cpu::linear_fragments,
+          .embed = device == DeviceKind::kCpu ? cpu::embedding_fragments : nullptr,
           .experts = cpu::fused_experts_fragments};
 }
 constexpr WeightOps cpu_fragments(Format format, std::string_view name) {
   return fragments(DeviceKind::kCpu, format, name);
 }
-// Linear layers alone.
+// No experts.
 constexpr WeightOps block_fragments(DeviceKind device, Format format, std::string_view name) {
   WeightOps row = fragments(device, format, name);
   row.accepts = in_blocks_of_fragments;
@@ -270,6 +271,7 @@ constexpr WeightOps cuda_expert_fragments(Format format, std::string_view name) 
 template <bool kBuilt>
 constexpr WeightOps with_linear_fragments(WeightOps row) {
   row.linear = cuda::linear_fragments;
+  row.embed = cuda::embedding_fragments;
   row.norm_linear = cuda::norm_linear_fragments;
   row.linear_add = cuda::linear_add_fragments;
   row.norm_gate_up = cuda::norm_gate_up_fragments;

@@ -1,11 +1,12 @@
 // Integer weights in fragments (kernels/types/int_fragments.h): every format and group, columns in
-// order and not, few and many rows, fused operations.
+// order and not, few and many rows, fused operations, tables of embeddings.
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "kernels/types/int_fragments.h"
 #include "nv_units.h"
+#include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/packing.h"
@@ -210,6 +211,19 @@ void check_normed(Bench& bench, const Shape& s, const Kind& kind) {
                   });
 }
 
+// Both sides round each number once.
+void check_table(Bench& bench, const Kind& kind, std::int64_t rows, std::int64_t columns,
+                 std::int64_t count) {
+  IntTwin table(bench, kind, rows, columns, 0);
+  Twin ids(bench, DType::kI32, {count}), out(bench, DType::kF32, {count, columns}, 3);
+  // The last row first; then some more than once.
+  ids.set([&](std::int64_t i, std::int64_t, std::int64_t) {
+    return static_cast<double>((rows - 1 + i * 37) % rows);
+  });
+  bench.compare("embedding_int", label_of({count, rows, columns}, kind), {{&out, {.exact = true}}},
+                [&](Context& ctx) { ops::embedding(ctx, ids(ctx), table(ctx), out(ctx)); });
+}
+
 // Rows alone have the bits that they have among others.
 void check_alone(Bench& bench, const Kind& kind, std::int64_t n, std::int64_t k) {
   const Bench::Group group(bench);
@@ -252,6 +266,11 @@ void check_int_weights(Bench& bench) {
     if (!is_small) turn += 3;
   }
   for (const Kind& kind : kKinds) check_alone(bench, kind, 528, 1160);
+  for (const Kind& kind : kKinds) {
+    check_table(bench, kind, 16, 128, 1);
+    check_table(bench, kind, 1003, 1160, 67);
+    check_table(bench, kind, 8200, 4096, 5);
+  }
 }
 
 }  // namespace sluice::oracle

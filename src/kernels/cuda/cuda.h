@@ -78,6 +78,8 @@ void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const 
 // Of integer weights in fragments (kernels/types/int_fragments.h); x in bfloat16.
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                       const Tensor& out);
+// Rows of the table as bfloat16 has them.
+void embedding_fragments(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out);
 void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
                              const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                              const MoeWorkspace& workspace, const Tensor& out);

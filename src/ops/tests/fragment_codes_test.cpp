@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "kernels/types/fp4.h"
 #include "kernels/types/int_fragments.h"
+#include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/testing/support.h"
 
@@ -127,6 +129,28 @@ TEST(FragmentCodes, EachIsItsNumber) {
         }
       }
   }
+}
+
+// Numbers of these codes and scales have at most eight bits, so a table has them exactly.
+TEST(FragmentCodes, EachIsItsNumberInATable) {
+  Machine machine(CpuIsa::kAvx2);
+  for (const auto& [format, group, scale] : kForms)
+    for (const std::int64_t columns : {136, 256}) {
+      const Coded matrix(format, group, scale, columns);
+      Owned ids(DType::kI32, {kRows + 1}), out(DType::kF32, {kRows + 1, columns}, 3);
+      for (std::int64_t t = 0; t <= kRows; ++t) put(ids, {t}, static_cast<double>(t * 7 % kRows));
+      embedding(machine.ctx, ids, matrix.w, out);
+      EXPECT_TRUE(gaps_untouched(out));
+      for (std::int64_t t = 0; t <= kRows; ++t)
+        for (std::int64_t k = 0; k < columns; ++k)
+          ASSERT_EQ(get(out, {t, k}), matrix.number(t * 7 % kRows, k))
+              << "format " << static_cast<int>(format) << " in groups of " << group << ", " << t
+              << ", " << k;
+      for (const double other : {-1.0, static_cast<double>(kRows)}) {
+        put(ids, {2}, other);
+        EXPECT_THROW(embedding(machine.ctx, ids, matrix.w, out), Error);
+      }
+    }
 }
 
 TEST(FragmentCodes, SubnormalE4m3IsExact) {

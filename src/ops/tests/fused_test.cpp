@@ -89,9 +89,13 @@ TEST(WeightTable, RowsAreWhole) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(row.device, DeviceKind::kCpu);
     EXPECT_TRUE(row.accepts && row.linear);
-    // The loader makes fragments; they and FP8 are for linear layers alone.
-    const bool is_fragments = row.layout == Layout::kFragments;
-    EXPECT_EQ(row.format != Format::kFp8 && !is_fragments, row.embed && row.experts);
+    // The loader makes fragments. FP8 in rows is for linear layers alone.
+    const bool is_fragments = row.layout == Layout::kFragments,
+               has_all = row.format != Format::kFp8 || is_fragments;
+    EXPECT_EQ(has_all, row.embed != nullptr);
+    if (!is_fragments) {
+      EXPECT_EQ(has_all, row.experts != nullptr);
+    }
     const bool has_layout = row.layout != Layout::kRows, packs = has_layout && !is_fragments;
     EXPECT_EQ(has_layout, row.packed_bytes != nullptr);
     EXPECT_EQ(packs, row.pack && row.block_row_bytes);

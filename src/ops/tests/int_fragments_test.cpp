@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/packing.h"
@@ -186,6 +187,26 @@ TEST(IntFragments, LinearIsTheDefinition) {
               }
           }
   }
+}
+
+// Products of codes and scales have up to 15 bits, which are rounded once.
+TEST(IntFragments, EmbeddingsAreTheDefinitionRoundedOnce) {
+  Machine machine(CpuIsa::kAvx2);
+  for (const Format format : kFormats)
+    for (const std::int64_t group : {32, 64, 128})
+      for (const DType scale : {DType::kF16, DType::kBF16, DType::kF32}) {
+        const IntMatrix matrix(fragments_of(format, group, scale), 37, 200, scale == DType::kBF16);
+        Owned ids(DType::kI32, {6}), out(DType::kF32, {6, 200}, 8);
+        assign<std::int32_t>(ids, {36, 0, 15, 16, 9, 36});
+        embedding(machine.ctx, ids, matrix.w, out);
+        EXPECT_TRUE(gaps_untouched(out));
+        for (std::int64_t t = 0; t < 6; ++t)
+          for (std::int64_t k = 0; k < 200; ++k) {
+            const auto value = static_cast<float>(matrix.value(ids.data<std::int32_t>()[t], k));
+            ASSERT_EQ(get(out, {t, matrix.order[static_cast<std::size_t>(k)]}),
+                      static_cast<float>(BF16(value)));
+          }
+      }
 }
 
 TEST(IntFragments, BitsDoNotDependOnOtherRows) {

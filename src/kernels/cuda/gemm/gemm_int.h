@@ -56,6 +56,12 @@ void order_columns(Context& ctx, const void* x, std::int64_t x_stride, const std
 void widen_fragments(Context& ctx, const IntWeights& w, std::int64_t rows, std::int64_t k,
                      void* out);
 
+// out[t, i] := row ids[t] of a table [rows, k], with the numbers of widen_fragments(); float32. A
+// row outside the table traps. k is even; kFp8 is no table.
+void embed_fragments(Context& ctx, const IntWeights& w, std::int64_t rows, std::int64_t k,
+                     const std::int32_t* ids, std::int64_t num_ids, float* out,
+                     std::int64_t out_stride);
+
 // GEMMs of many rows by way of bfloat16 weights (linear_widened.cpp). False: nothing was launched.
 // Arguments as those of linear_fragments() and the like.
 bool linear_widened(Context& ctx, const Tensor& x, const ops::Weight& w, const Tensor& bias,

@@ -1,6 +1,7 @@
-// Linear layers with integer weights in fragments (kernels/types/int_fragments.h) and the
-// operations fused into them. Few rows: one kernel. Many rows: tiles of Hopper, which read rows in
-// the order of the weight's columns. Very many: GEMMs of bfloat16 (linear_widened.cpp).
+// Linear layers with integer weights in fragments (kernels/types/int_fragments.h), the operations
+// fused into them, and tables of embeddings. Few rows: one kernel. Many rows: tiles of Hopper,
+// which read rows in the order of the weight's columns. Very many: GEMMs of bfloat16
+// (linear_widened.cpp).
 #include <algorithm>
 
 #include "base/error.h"
@@ -161,6 +162,16 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
   if (const std::int64_t at_once = rows_at_once(ctx, x, w); at_once > 0)
     return skinny(ctx, args, w, {}, at_once);
   if (!linear_widened(ctx, x, w, bias, out)) tiles(ctx, args, w);
+}
+
+void embedding_fragments(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const IntWeights weights = weights_of(table);
+  check(weights.kind != IntKind::kFp8, "FP8 in fragments is for experts, not for a table");
+  check(table.columns % 8 == 0 && table.columns < (std::int64_t{1} << 30),
+        "a table of integers [{}, {}]", table.rows, table.columns);
+  embed_fragments(ctx, weights, table.rows, table.columns, ids.ptr<std::int32_t>(), ids.dim(0),
+                  out.ptr<float>(), out.stride[0]);
 }
 
 void linear_add_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,

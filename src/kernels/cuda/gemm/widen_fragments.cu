@@ -4,7 +4,7 @@
 // 1. widen_units     a warp has a unit: fragments -> shared memory -> 256 bytes of each row
 // 2. place_columns   where the columns are in another order: a CTA puts whole rows in order
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/gemm/int_fragments.cuh"
+#include "kernels/cuda/gemm/widened_step.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -15,28 +15,6 @@ constexpr int kWidenStride = kFragmentUnitColumns + 8;
 constexpr int kPlaceThreads = 256;
 // Of rows that a CTA of place_columns() has at once, which share the reading of the order.
 constexpr std::int64_t kPlaceBytes = 96 << 10;
-
-// Fragments of step `step` of a unit: exact differences.
-template <IntKind kKind>
-__device__ void read_step(const unsigned char* unit, int step, int lane, const FragmentZeros& zeros,
-                          std::uint32_t (&a)[4]) {
-  if constexpr (kIsBlocks<kKind>) {
-    BlockFragments<kKind>(unit, step / 4, lane).to_weights(step % 4, a);
-  } else if constexpr (kBitsOf<kKind> == 4) {
-    const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(
-        unit + (step / 4 * kWarp + lane) * 16 + step % 4 * 4);
-    if constexpr (kKind == IntKind::kNvFp4)
-      NvScales<false>::at(unit, step / 4, lane / 4).to_fragments(word, step % 4, a);
-    else if constexpr (kKind == IntKind::kFp4)
-      e2m1_to_fragments(word, Fp4Scales::one(), a);
-    else
-      nibbles_to_fragments(word, zeros, a);
-  } else {
-    const uint2 words =
-        *reinterpret_cast<const uint2*>(unit + (step / 2 * kWarp + lane) * 16 + step % 2 * 8);
-    bytes_to_fragments<kKind>(words.x, words.y, a);
-  }
-}
 
 // Grid: pieces of a tile's units; tiles of 16 rows. out: [16 tiles, k].
 template <IntKind kKind>
@@ -53,20 +31,12 @@ __global__ void __launch_bounds__(kWidenWarps* kWarp)
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int step = 0; step < kUnitMmas; ++step) {
-    const int group = step * w.groups / kUnitMmas;
-    float2 scale{1, 1};
-    if constexpr (!kIsBlocks<kKind>) scale = fragment_scales<kKind>(unit, group, g, w.in_bf16);
-    FragmentZeros zeros = FragmentZeros::middle();
-    if (kKind == IntKind::kInt4 && w.has_zeros) zeros = FragmentZeros::at(unit, w.groups, group, g);
     std::uint32_t a[4];
-    read_step<kKind>(unit, step, lane, zeros, a);
+    widened_step<kKind>(w, unit, step, lane, a);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float by = i % 2 == 0 ? scale.x : scale.y;
+    for (int i = 0; i < 4; ++i)
       *reinterpret_cast<std::uint32_t*>(own + (g + i % 2 * 8) * kWidenStride + step * 16 +
-                                        i / 2 * 8 + t * 2) =
-          pack_bf16(__uint_as_float(a[i] << 16) * by, __uint_as_float(a[i] & 0xFFFF0000u) * by);
-    }
+                                        i / 2 * 8 + t * 2) = a[i];
   }
   __syncwarp();
   const int column = lane % 16 * 8, from = index * kFragmentUnitColumns + column;
