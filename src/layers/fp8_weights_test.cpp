@@ -45,10 +45,10 @@ class Fp8WeightsTest : public ::testing::Test {
     source_.emplace(WeightSource::checkpoint(folder_.path(), {.quantization = config}));
     return *source_;
   }
-  Linear load(const Numerics& numerics, const WeightParts& parts, bool may_be_fp8 = true) {
+  Linear load(const Numerics& numerics, const WeightParts& parts, bool may_round = true) {
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Linear linear =
-        Linear::load(loader.root(), parts, kColumns, Shard::kReplicated, false, may_be_fp8);
+        Linear::load(loader.root(), parts, kColumns, Shard::kReplicated, false, may_round);
     loader.finish([](std::string_view) { return true; });
     stores_.push_back(loader.take_store());
     return linear;

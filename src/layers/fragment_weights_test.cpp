@@ -80,10 +80,10 @@ class FragmentWeightsTest : public ::testing::Test {
     writer_.write_to(folder_, "model.safetensors");
     source_.emplace(WeightSource::checkpoint(folder_.path(), {.quantization = config}));
   }
-  Linear load(const WeightParts& parts, Numerics numerics = kept(), bool may_be_fp8 = true) {
+  Linear load(const WeightParts& parts, Numerics numerics = kept(), bool may_round = true) {
     WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
     const Linear linear =
-        Linear::load(loader.root(), parts, kColumns, Shard::kReplicated, false, may_be_fp8);
+        Linear::load(loader.root(), parts, kColumns, Shard::kReplicated, false, may_round);
     loader.finish([](std::string_view) { return true; });
     stores_.push_back(loader.take_store());
     return linear;
@@ -330,6 +330,12 @@ TEST_F(FragmentWeightsTest, BlocksOfAGgufFileKeepTheirNumbers) {
   expect_stored(bytes.weight, {{"a", 40}});
   expect_stored(nibbles.weight, {{"b", 40}});
   EXPECT_EQ(load({{"a", 40}}, kept()).weight.format, Format::kBf16);
+  // A head is never rounded, and blocks are what the file has.
+  expect_stored(load({{"a", 40}}, numerics, false).weight, {{"a", 40}});
+  numerics.quantization = Format::kInt4Zero;
+  numerics.quantization_group = 32;
+  EXPECT_EQ(load({{"a", 40}}, numerics).weight.format, Format::kInt4Zero);
+  EXPECT_EQ(load({{"a", 40}}, numerics, false).weight.format, Format::kBf16);
 }
 
 }  // namespace

@@ -21,14 +21,14 @@ bool has_scale(const Weights& weights, const WeightParts& parts) {
 // Parts of less than a tile of fragments are widened: each would be a weight of its own.
 std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const WeightParts& parts,
                                                    std::int64_t columns, Shard shard,
-                                                   bool may_be_fp8) {
+                                                   bool may_round) {
   const Numerics& numerics = weights.numerics();
   const bool has_blocks = numerics.keep_blocks && !numerics.int_fragments;
   const bool has_fragments =
-      may_be_fp8 && !numerics.quantization && (numerics.int_fragments || numerics.fp8_fragments);
+      !numerics.quantization && (numerics.int_fragments || numerics.fp8_fragments);
   const auto form_of = [&](const std::vector<WeightPart>& some) -> std::optional<FragmentForm> {
     if (!has_fragments) return {};
-    auto form = FragmentWeights(weights, some, columns, shard).form();
+    auto form = FragmentWeights(weights, some, columns, shard, may_round).form();
     return form && form->reason.empty() ? std::move(form) : std::nullopt;
   };
   std::vector<std::vector<WeightPart>> groups;
@@ -71,19 +71,19 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const
 }  // namespace
 
 Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
-                    Shard shard, bool bias, bool may_be_fp8) {
+                    Shard shard, bool bias, bool may_round) {
   Linear linear;
-  if (const auto groups = parts_by_form(weights, parts, columns, shard, may_be_fp8);
+  if (const auto groups = parts_by_form(weights, parts, columns, shard, may_round);
       groups.size() > 1) {
     for (const std::vector<WeightPart>& group : groups) {
-      linear.pieces.push_back(load(weights, group, columns, shard, bias, may_be_fp8));
+      linear.pieces.push_back(load(weights, group, columns, shard, bias, may_round));
       linear.weight.rows += linear.pieces.back().rows();
     }
     linear.weight.columns = linear.pieces.front().columns();
     linear.reduce = linear.pieces.front().reduce;
     return linear;
   }
-  linear.weight = weights.packed(parts, columns, shard, may_be_fp8);
+  linear.weight = weights.packed(parts, columns, shard, may_round);
   require(ops::is_quantised(linear.weight.format) || !has_scale(weights, parts),
           "{} has a scale beside it, but neither quantization_config of config.json nor "
           "hf_quant_config.json says how it is quantised",

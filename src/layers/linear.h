@@ -21,9 +21,9 @@ struct Linear {
   bool reduce = false;              // out is this rank's summand
 
   // Parts are stacked by rows. `bias`: read the parts' biases too.
-  // `may_be_fp8`: see Weights::packed.
+  // `may_round`: see Weights::packed.
   static Linear load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
-                     Shard shard, bool bias, bool may_be_fp8 = true);
+                     Shard shard, bool bias, bool may_round = true);
   std::int64_t rows() const { return weight.rows; }
   std::int64_t columns() const { return weight.columns; }
   // The type that rows of x are rounded to; quantised weights read float32 rows.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "layers/weights/fragment_weights.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
@@ -55,6 +56,20 @@ Linear EmbeddingAndHead::load_table(const Weights& from, std::string_view name,
                       shares_head ? Shard::kColumn : Shard::kReplicated, false, false);
 }
 
+ops::Weight EmbeddingAndHead::load_embedding(const Weights& from, std::string_view name,
+                                             std::int64_t rows, std::int64_t columns) {
+  const WeightParts parts{{name, rows}};
+  const Numerics& numerics = from.numerics();
+  // Blocks of a file keep their form: on a GPU in fragments, on a CPU in tiles.
+  if (const std::optional<ops::Weight> blocks =
+          FragmentWeights(from, parts, columns, Shard::kReplicated, false).load())
+    return *blocks;
+  if (numerics.keep_blocks && !numerics.int_fragments &&
+      ops::is_quantised(from.form({std::string(name) + ".weight"}, numerics.compute).format))
+    return from.packed(parts, columns, Shard::kReplicated, false);
+  return from.matrix(parts, columns, Shard::kReplicated);
+}
+
 void EmbeddingAndHead::load_begin(const Weights& body, const ModelConfig& config,
                                   const EndNames& names, const NormSpec& norm_spec) {
   if (layers.begin > 0) {
@@ -70,19 +85,8 @@ void EmbeddingAndHead::load_begin(const Weights& body, const ModelConfig& config
         body.matrix({{names.positions, config.max_position_embeddings + names.position_offset}},
                     hidden_size, Shard::kReplicated)
             .rows(names.position_offset, config.max_position_embeddings);
-  // Blocks of a file keep their form.
-  const auto keeps_form = [&] {
-    const Numerics& numerics = body.numerics();
-    return numerics.keep_blocks && !numerics.int_fragments &&
-           ops::is_quantised(
-               body.form({std::string(names.embedding) + ".weight"}, numerics.compute).format);
-  };
-  if (!tied && keeps_form())
-    embedding =
-        body.packed({{names.embedding, config.vocab_size}}, hidden_size, Shard::kReplicated, false);
-  else if (!tied)
-    embedding =
-        body.matrix({{names.embedding, config.vocab_size}}, hidden_size, Shard::kReplicated);
+  if (!tied)
+    embedding = load_embedding(body, names.embedding, config.vocab_size, hidden_size);
   else
     embedding = head.defined() ? head.weight : load_table(body, names.embedding, config).weight;
 }

@@ -63,6 +63,10 @@ struct EmbeddingAndHead {
                                const EndNames& names = {}, const NormSpec& norm = {},
                                const LayerRange& layers = {});
 
+  // A table [rows, columns] that is no head.
+  static ops::Weight load_embedding(const Weights& from, std::string_view name, std::int64_t rows,
+                                    std::int64_t columns);
+
   // Checks `io` against the batch; at layer 0 fills io.hidden with the embeddings.
   void begin(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
   // hidden [tokens, hidden] f32 := the embeddings of the batch's tokens: the input of the first

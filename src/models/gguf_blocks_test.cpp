@@ -1,11 +1,14 @@
 // A Llama in each type of GGUF's blocks, against an exact model of the arithmetic.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <iostream>
+#include <thread>
 
 #include "base/testing/folder.h"
 #include "checkpoint/gguf/gguf_types.h"
 #include "checkpoint/testing/gguf_writer.h"
+#include "distributed/testing/in_process.h"
 #include "kernels/types/block_units.h"
 #include "kernels/types/super_block_model.h"
 #include "models/testing/driver.h"
@@ -19,7 +22,7 @@ using ops::testing::BlockKind;
 using ops::testing::SuperBlockMatrix;
 using Vector = std::vector<float>;
 
-constexpr std::int64_t kHidden = 256, kWidth = 512, kVocab = 80, kHeads = 4, kHeadDim = 64;
+constexpr std::int64_t kHidden = 256, kWidth = 512, kVocab = 84, kHeads = 4, kHeadDim = 64;
 constexpr int kLayers = 2;
 constexpr float kEpsilon = 1e-5f;
 
@@ -37,8 +40,10 @@ std::uint32_t type_number(const BlockKind& kind) {
 // Norms and activations are the operations of Sluice, which have their own tests.
 class ExactLlama {
  public:
-  // `other`: of values and of the MLPs' up.
-  ExactLlama(const BlockKind& kind, CpuIsa isa, std::optional<BlockKind> other = {}) : kind_(kind) {
+  // `other`: of values and of the MLPs' up. `head`: of the head; without it the embedding is one.
+  ExactLlama(const BlockKind& kind, CpuIsa isa, std::optional<BlockKind> other = {},
+             std::optional<BlockKind> head = {})
+      : kind_(kind) {
     const BlockKind second = other.value_or(kind);
     ctx_.cpu_isa = isa;
     table_ = matrix("token_embd", kVocab, kHidden);
@@ -54,6 +59,7 @@ class ExactLlama {
                          matrix(at + "ffn_down", kHidden, kWidth)});
     }
     last_norm_ = norm_weight("output_norm");
+    if (head) head_ = matrix("output", kVocab, kHidden, *head);
     writer_.text("general.architecture", "llama")
         .number("llama.block_count", std::uint32_t{kLayers})
         .number("llama.context_length", std::uint32_t{512})
@@ -80,7 +86,7 @@ class ExactLlama {
       ops::act_and_mul(ctx_, Activation::kSilu, view(both), view(inner));
       add(residual, product(layer.down, inner));
     }
-    return product(*table_, norm(residual, last_norm_));
+    return product(head_ ? *head_ : *table_, norm(residual, last_norm_));
   }
 
  private:
@@ -136,7 +142,7 @@ class ExactLlama {
   Context ctx_;
   GgufWriter writer_;
   TestFolder folder_;
-  std::optional<SuperBlockMatrix> table_;
+  std::optional<SuperBlockMatrix> table_, head_;
   std::vector<Layer> layers_;
   Vector last_norm_;
 };
@@ -167,6 +173,17 @@ TEST_P(GgufBlocks, NothingIsWidened) {
   EXPECT_EQ(widened_when_read(forms), "");
 }
 
+// Logits of the same numbers whose sums have other orders, and are then rounded to bfloat16.
+void expect_close(const Rows& rows, const Rows& wanted) {
+  ASSERT_EQ(rows.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    float largest = 0;
+    for (const float logit : wanted[i]) largest = std::max(largest, std::abs(logit));
+    for (std::size_t n = 0; n < wanted[i].size(); ++n)
+      EXPECT_NEAR(rows[i][n], wanted[i][n], largest / 64) << i << ", " << n;
+  }
+}
+
 // A GPU's units of super-blocks (kernels/types/block_units.h) have the numbers of matrices that are
 // widened to bfloat16, but for 2^-16 of a scale. Only the order of sums differs, and then rounding.
 void expect_logits_of_widened(const ExactLlama& exact) {
@@ -178,12 +195,7 @@ void expect_logits_of_widened(const ExactLlama& exact) {
     TestDriver driver(exact.path(), options);
     rows[in_fragments] = driver.step({{.tokens = {0, 3, 41, static_cast<int>(kVocab) - 1}}});
   }
-  for (std::size_t i = 0; i < rows[0].size(); ++i) {
-    float largest = 0;
-    for (const float logit : rows[0][i]) largest = std::max(largest, std::abs(logit));
-    for (std::size_t n = 0; n < rows[0][i].size(); ++n)
-      EXPECT_NEAR(rows[1][i][n], rows[0][i][n], largest / 64) << i << ", " << n;
-  }
+  expect_close(rows[1], rows[0]);
 }
 
 std::vector<MatrixForm> forms_in_fragments(const ExactLlama& exact) {
@@ -198,7 +210,7 @@ TEST_P(GgufBlocks, FragmentsGiveTheLogitsOfWidenedMatrices) {
   const ExactLlama exact(GetParam(), detect_cpu_isa());
   expect_logits_of_widened(exact);
   EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)),
-            fmt::format("{} in 14 matrices", GetParam().name));
+            fmt::format("{} in 15 matrices", GetParam().name));
 }
 
 // As files in Q4_K_M have them: parts of fused layers differ.
@@ -206,11 +218,62 @@ TEST(GgufBlocksOfSeveralTypes, AreAllInFragments) {
   const ExactLlama exact({ops::kQ4K, "Q4_K"}, detect_cpu_isa(), BlockKind{ops::kQ6K, "Q6_K"});
   expect_logits_of_widened(exact);
   EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)),
-            "Q4_K in 10 matrices, Q6_K in 4 matrices");
+            "Q4_K in 11 matrices, Q6_K in 4 matrices");
   // Those that have no units are widened.
   const ExactLlama mixed({ops::kQ5K, "Q5_K"}, detect_cpu_isa(), BlockKind{ops::kIQ4NL, "IQ4_NL"});
   expect_logits_of_widened(mixed);
-  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)), "Q5_K in 10 matrices");
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)), "Q5_K in 11 matrices");
+}
+
+// Heads of their own. A table without units is widened, and the head is not.
+TEST(GgufBlocksOfSeveralTypes, HeadsAndEmbeddingsAreInFragments) {
+  const BlockKind q4{ops::kQ4K, "Q4_K"}, q6{ops::kQ6K, "Q6_K"}, plain{ops::kIQ4NL, "IQ4_NL"};
+  const ExactLlama exact(q4, detect_cpu_isa(), {}, q6);
+  expect_logits_of_widened(exact);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)), "Q6_K in 1 matrix, Q4_K in 15 matrices");
+  EXPECT_EQ(widened_when_read(forms_in_fragments(exact)), "");
+  const ExactLlama mixed(plain, detect_cpu_isa(), {}, q6);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)), "Q6_K in 1 matrix");
+}
+
+// One table where the head is the embedding.
+TEST(GgufBlocksOfSeveralTypes, ATiedTableLiesInMemoryOnce) {
+  const BlockKind kind{ops::kQ4K, "Q4_K"};
+  const auto bytes = [](const ExactLlama& exact) {
+    DriverOptions options;
+    options.numerics = {.compute = DType::kBF16, .int_fragments = true, .keep_blocks = true};
+    return TestDriver(exact.path(), options).model().weight_bytes();
+  };
+  const std::int64_t table =
+      (kVocab + 15) / 16 * (kHidden / 128) * ops::block_unit(kind.format).bytes();
+  EXPECT_EQ(bytes({kind, detect_cpu_isa(), {}, kind}) - bytes({kind, detect_cpu_isa()}), table);
+}
+
+// Each rank has 42 rows of the head. Of a tied one these are its rows of the embedding, too.
+TEST(GgufBlocksOfSeveralTypes, RanksShareTheHead) {
+  const BlockKind kind{ops::kQ51, "Q5_1"};
+  for (const bool tied : {true, false}) {
+    const ExactLlama exact(kind, detect_cpu_isa(), {},
+                           tied ? std::nullopt : std::optional<BlockKind>(kind));
+    const auto logits = [&](Communicator* communicator) {
+      DriverOptions options;
+      options.communicator = communicator;
+      options.numerics = {.compute = DType::kBF16, .int_fragments = true, .keep_blocks = true};
+      TestDriver driver(exact.path(), options);
+      return driver.step({{.tokens = {0, 41, 42, static_cast<int>(kVocab) - 1}}});
+    };
+    InProcessGroup group(2);
+    std::array<Rows, 2> rows;
+    const auto run = [&](int rank) {
+      InProcessCommunicator communicator(group, rank);
+      rows[static_cast<std::size_t>(rank)] = logits(&communicator);
+    };
+    std::thread other(run, 1);
+    run(0);
+    other.join();
+    EXPECT_EQ(rows[0], rows[1]);
+    expect_close(rows[0], logits(nullptr));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GgufBlocks, ::testing::ValuesIn(ops::testing::kBlockKinds),

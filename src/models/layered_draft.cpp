@@ -76,8 +76,8 @@ void LayeredDraft::Layer::attend(Context& ctx, const ForwardBatch& fb, Attention
 ops::Weight LayeredDraft::load_embedding(const Weights& root,
                                          const EmbeddingAndHead& target) const {
   if (root.has("embed_tokens.weight", false))
-    return root.matrix({{"embed_tokens", target_vocab_size_}}, config_.hidden_size,
-                       Shard::kReplicated);
+    return EmbeddingAndHead::load_embedding(root, "embed_tokens", target_vocab_size_,
+                                            config_.hidden_size);
   require(target.embedding_multiplier == 1 && !target.positions.defined(),
           "the draft's checkpoint has no embed_tokens.weight, and the target's embeddings are "
           "scaled or have positions");

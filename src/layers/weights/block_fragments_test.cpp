@@ -6,10 +6,12 @@
 #include <cstring>
 #include <random>
 
+#include "base/error.h"
 #include "checkpoint/tensors/quantized_blocks.h"
 #include "kernels/types/block_fragments.h"
 #include "kernels/types/super_block_model.h"
 #include "layers/weights/block_formats.h"
+#include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "tensor/buffer.h"
 
@@ -115,6 +117,32 @@ TEST(BlockFragments, CodesAndScalesAreThoseOfTheFile) {
           ASSERT_EQ(row.minima[group], model.minimum(n, k)) << kind.name << n << ", " << k;
         }
     }
+  }
+}
+
+// The first and the last row, and one twice.
+TEST(BlockFragments, EmbeddingsAreRowsOfTheTable) {
+  Context ctx;
+  for (const Type& type : kTypes) {
+    const std::int64_t columns = block_values(type.type) == 32 ? 352 : 512;
+    const Filled filled(type, columns);
+    std::vector<std::int32_t> ids{17, 0, kRows - 1, 17, 8, 31};
+    const auto count = static_cast<std::int64_t>(ids.size());
+    std::vector<float> rows(ids.size() * static_cast<std::size_t>(columns), NAN);
+    const Tensor places = Tensor::dense(ids.data(), DType::kI32, {count}),
+                 out = Tensor::dense(rows.data(), DType::kF32, {count, columns});
+    ops::embedding(ctx, places, filled.w, out);
+    const ops::BlockUnit form = ops::block_unit(filled.w.format);
+    for (std::int64_t t = 0; t < count; ++t)
+      for (std::int64_t k = 0; k < columns; ++k) {
+        const std::int64_t n = ids[static_cast<std::size_t>(t)];
+        ASSERT_EQ(
+            rows[static_cast<std::size_t>(t * columns + k)],
+            static_cast<float>(ops::block_value(form, filled.row(n, k), static_cast<int>(k % 128))))
+            << block_type_name(type.type) << " " << n << ", " << k;
+      }
+    ids[4] = kRows;
+    EXPECT_THROW(ops::embedding(ctx, places, filled.w, out), Error);
   }
 }
 

@@ -35,11 +35,12 @@ void put_rows(const ops::Weight& w, std::int64_t first, const QuantCodes& from,
 }  // namespace
 
 FragmentWeights::FragmentWeights(const Weights& weights, const WeightParts& parts,
-                                 std::int64_t columns, Shard shard)
+                                 std::int64_t columns, Shard shard, bool may_round)
     : weights_(weights),
       all_columns_(columns),
       columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
-                                    : AxisRange{0, columns}) {
+                                    : AxisRange{0, columns}),
+      may_round_(may_round) {
   const WeightSource& source = weights.loader_->source_;
   for (const WeightPart& part : parts) {
     Part own{.part = &part,
@@ -61,6 +62,7 @@ std::optional<FragmentForm> FragmentWeights::form() const {
       columns_.count == 0 || rows_ == 0)
     return {};
   const bool rounds = numerics.quantization.has_value();
+  if (rounds && !may_round_) return {};
   const auto all = [&](auto&& test) { return std::ranges::all_of(parts_, test); };
   if (rounds && !all([&](const Part& part) { return !weights_.stays_plain(part.name); })) return {};
   // Kernels of many rows of super-blocks are those of Hopper.
@@ -68,7 +70,8 @@ std::optional<FragmentForm> FragmentWeights::form() const {
     return has_fragments_of(type) && (!ops::block_unit(format_of_blocks(type)).exists() ||
                                       ops::multiplies_experts_in_fragments(weights_.loader_->ctx_));
   };
-  const bool stored = !rounds && all([](const Part& part) { return part.stored != nullptr; }),
+  const bool stored = !rounds && may_round_ &&
+                      all([](const Part& part) { return part.stored != nullptr; }),
              blocks = !rounds && numerics.int_fragments && numerics.keep_blocks &&
                       all([&](const Part& part) {
                         return part.blocks && part.blocks == parts_.front().blocks &&

@@ -1,4 +1,4 @@
-// A matrix of a linear layer in fragments (kernels/types/int_fragments.h): integers as AWQ, GPTQ,
+// A matrix in fragments (kernels/types/int_fragments.h): integers as AWQ, GPTQ,
 // compressed-tensors or a GGUF file store them, or rounded while they are loaded; on a CPU e4m3,
 // too.
 //
@@ -32,7 +32,7 @@ class FragmentWeights {
  public:
   // As of Weights::packed; the references must outlive the object.
   FragmentWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
-                  Shard shard);
+                  Shard shard, bool may_round = true);
 
   // Nothing: the matrix has another form. Error{kBadInput}: a scale is not positive.
   std::optional<ops::Weight> load() const;
@@ -57,6 +57,7 @@ class FragmentWeights {
   const Weights& weights_;
   std::int64_t all_columns_;
   AxisRange columns_;
+  bool may_round_;
   std::int64_t rows_ = 0;
   std::vector<Part> parts_;
 };

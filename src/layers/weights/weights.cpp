@@ -368,14 +368,14 @@ DType fused_dtype(const Weights& weights, const std::vector<std::string>& names)
 }  // namespace
 
 ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shard shard,
-                            bool may_be_fp8) const {
-  if (may_be_fp8) {
+                            bool may_round) const {
+  if (may_round) {
     if (const std::optional<ops::Weight> fp8 = Fp8Weights(*this, parts, columns, shard).load())
       return *fp8;
-    if (const std::optional<ops::Weight> ints =
-            FragmentWeights(*this, parts, columns, shard).load())
-      return *ints;
   }
+  if (const std::optional<ops::Weight> ints =
+          FragmentWeights(*this, parts, columns, shard, may_round).load())
+    return *ints;
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
   // A file's bfloat16 or float16 stays so in memory, in rows, also where float32 is computed.

@@ -166,9 +166,10 @@ class Weights {
   // Parts stacked by rows: [sum of rows, columns], this rank's share. Reads "<part>.weight".
   Tensor matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const;
   // The same in its form(), repacked or quantised while it is read: that copy is the only one.
-  // `may_be_fp8`: or integers in fragments; not for a head, whose rounding would change choices.
+  // `may_round`: not for a head, where rounding would change choices. Without it weights are not
+  // rounded to FP8 or integers, and of the stored forms only blocks of a GGUF file are kept.
   ops::Weight packed(const WeightParts& parts, std::int64_t columns, Shard shard,
-                     bool may_be_fp8 = true) const;
+                     bool may_round = true) const;
   // The same in float32 whatever the file's type: small matrices whose rounding would change
   // choices.
   Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
