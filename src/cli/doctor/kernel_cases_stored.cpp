@@ -1,9 +1,10 @@
-// Products and experts with weights in the forms of quantised checkpoints.
+// Products, embeddings and experts with weights in the forms of quantised checkpoints.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kernels/types/super_block_model.h"
 #include "layers/weights/block_fragments.h"
 #include "layers/weights/fragments.h"
+#include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/packing.h"
@@ -108,6 +110,22 @@ class FragmentStack {
   std::vector<double> numbers_;
 };
 
+// Rows of a table in fragments, rounded to bfloat16. number(row, column); slack(row, column): what
+// the number may be off before it is rounded.
+void check_table(KernelCheck& check, std::string_view name, const ops::Weight& w,
+                 const std::function<double(std::int64_t, std::int64_t)>& number,
+                 const std::function<double(std::int64_t, std::int64_t)>& slack) {
+  Sample ids(check, DType::kI32, {kRows}), out(check, DType::kF32, {kRows, w.columns});
+  const std::array<std::int64_t, kRows> rows = {w.rows - 1, 0, w.rows / 2};
+  ids.set([&](std::int64_t i) { return static_cast<double>(rows[static_cast<std::size_t>(i)]); });
+  Expected expected;
+  for (const std::int64_t row : rows)
+    for (std::int64_t k = 0; k < w.columns; ++k)
+      expected.add(number(row, k), 1.01 * kBf16Unit * std::abs(number(row, k)) + slack(row, k));
+  check.compare(fmt::format("embedding {}", name), fmt::format("{} x {}", w.rows, w.columns), out,
+                expected, [&](Context& ctx) { ops::embedding(ctx, ids(ctx), w, out(ctx)); });
+}
+
 void check_product(KernelCheck& check, const Stored& form, std::int64_t n, std::int64_t columns) {
   const FragmentStack w(check, form, 1, n, columns, 61);
   Sample x(check, DType::kBF16, {kRows, columns}), out(check, DType::kF32, {kRows, n});
@@ -128,6 +146,10 @@ void check_product(KernelCheck& check, const Stored& form, std::int64_t n, std::
                   ops::linear(ctx, ops::prepared(ctx, x(ctx), w.weight()), w.weight(), {},
                               out(ctx));
                 });
+  check_table(
+      check, form.name, w.weight(),
+      [&](std::int64_t row, std::int64_t column) { return w.at(0, row, column); },
+      [](std::int64_t, std::int64_t) { return 0.0; });
 }
 
 // Super-blocks of GGUF files in fragments. Weights may be rounded to bfloat16.
@@ -155,6 +177,12 @@ void check_super_blocks(KernelCheck& check, std::int64_t rows, std::int64_t colu
     const Buffer memory(fragment_bytes(w), check.device());
     w.data = memory.tensor(DType::kU8, {1, fragment_bytes(w)});
     put_block_rows(w, 0, Tensor::dense(model.bytes.data(), DType::kU8, {n, model.row_bytes()}));
+    check_table(
+        check, fmt::format("{} fragments", name), w,
+        [&](std::int64_t row, std::int64_t k) { return model.value(row, k); },
+        [&](std::int64_t row, std::int64_t k) {
+          return 0x1p-16 * std::abs(model.d(row, k)) * std::abs(model.scale(row, k));
+        });
     // One row has a kernel of its own.
     for (const std::int64_t m : {std::int64_t{1}, kRows}) {
       Sample out(check, DType::kF32, {m, n});
