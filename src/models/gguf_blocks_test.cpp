@@ -198,11 +198,12 @@ void expect_logits_of_widened(const ExactLlama& exact) {
   expect_close(rows[1], rows[0]);
 }
 
-std::vector<MatrixForm> forms_in_fragments(const ExactLlama& exact) {
+std::vector<MatrixForm> forms_in_fragments(const ExactLlama& exact, LayerRange layers = {}) {
   Context ctx;
   return planned_forms(
       ctx, load_model_config(exact.path()), WeightSource::checkpoint(exact.path()),
-      {.numerics = {.compute = DType::kBF16, .int_fragments = true, .keep_blocks = true}});
+      {.numerics = {.compute = DType::kBF16, .int_fragments = true, .keep_blocks = true},
+       .layers = layers});
 }
 
 TEST_P(GgufBlocks, FragmentsGiveTheLogitsOfWidenedMatrices) {
@@ -247,6 +248,19 @@ TEST(GgufBlocksOfSeveralTypes, ATiedTableLiesInMemoryOnce) {
   const std::int64_t table =
       (kVocab + 15) / 16 * (kHidden / 128) * ops::block_unit(kind.format).bytes();
   EXPECT_EQ(bytes({kind, detect_cpu_isa(), {}, kind}) - bytes({kind, detect_cpu_isa()}), table);
+}
+
+// Stages of a pipeline: the first has the embedding, the last one the head.
+TEST(GgufBlocksOfSeveralTypes, StagesHaveTheirOwnTables) {
+  const BlockKind q4{ops::kQ4K, "Q4_K"}, q6{ops::kQ6K, "Q6_K"};
+  const LayerRange first{0, 1}, last{1, 2};
+  const ExactLlama tied(q4, detect_cpu_isa());
+  for (const LayerRange& stage : {first, last})
+    EXPECT_EQ(computed_as_stored(forms_in_fragments(tied, stage)), "Q4_K in 8 matrices");
+  const ExactLlama untied(q4, detect_cpu_isa(), {}, q6);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(untied, first)), "Q4_K in 8 matrices");
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(untied, last)),
+            "Q6_K in 1 matrix, Q4_K in 7 matrices");
 }
 
 // Each rank has 42 rows of the head. Of a tied one these are its rows of the embedding, too.
