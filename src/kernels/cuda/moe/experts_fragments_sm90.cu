@@ -181,9 +181,10 @@ void tile_experts_fragments(Context& ctx, const Tensor& x, const IntWeights& w13
                             const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                             const MoeWorkspace& workspace, const Tensor& out) {
   const std::int64_t top_k = ids.dim(1);
-  // The workspace holds the pairs of a block of tokens; their rows of x lie in gate_up.
+  // The workspace holds the pairs of a block of tokens. Their rows of x lie where the down
+  // projection writes, after the last read of them.
   const std::int64_t block = workspace.hidden.dim(0) / top_k;
-  auto* const rows = static_cast<Bf16*>(workspace.gate_up.data);
+  auto* const rows = static_cast<Bf16*>(workspace.down.data);
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
     const std::int64_t tokens = std::min(block, x.dim(0) - first), pairs = tokens * top_k;
     const Tensor some = ids.rows(first, tokens), from = x.rows(first, tokens);
