@@ -47,7 +47,7 @@ while getopts "o:b:fj:t:" flag; do
 done
 shift $((OPTIND - 1))
 all="machine ceilings oracle golden tiny serving trees tasks memory fault bench startup memcheck racecheck"
-families="rows gemm fp8 int attention mla experts expert_fragments index recurrent fused sampling deterministic ranks"
+families="rows gemm fp8 int8 int attention mla experts expert_fragments index recurrent fused sampling deterministic ranks"
 stages=${*:-$all}
 mkdir -p "$out" || exit 2
 case $dist in

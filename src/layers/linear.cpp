@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "layers/weights/fragment_weights.h"
+#include "layers/weights/int8_weights.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
 
@@ -28,6 +29,8 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const
       !numerics.quantization && (numerics.int_fragments || numerics.fp8_fragments);
   const auto form_of = [&](const std::vector<WeightPart>& some) -> std::optional<FragmentForm> {
     if (!has_fragments) return {};
+    if (Int8Weights(weights, some, columns, shard).has_form())
+      return FragmentForm{.format = ops::Format::kInt8, .group = 0, .int8_rows = true};
     auto form = FragmentWeights(weights, some, columns, shard, may_round).form();
     return form && form->reason.empty() ? std::move(form) : std::nullopt;
   };

@@ -9,8 +9,9 @@ namespace sluice::ops {
 void expect_linear(const Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                    const Tensor& out) {
   const PreparedRows shape = prepared_shape(ctx, w, x.dim(0));
-  if (w.format == Format::kFp8 && w.is_row_major()) {
-    expect(ctx, "linear w", w.data, {w.rows, w.columns}, {DType::kF8E4M3});
+  if (is_quantised(w.format) && w.is_row_major()) {
+    expect(ctx, "linear w", w.data, {w.rows, w.columns},
+           {w.format == Format::kInt8 ? DType::kI8 : DType::kF8E4M3});
     if (w.group == 0)
       expect(ctx, "linear scales", w.scales, {w.rows}, kFloat);
     else

@@ -50,7 +50,7 @@ void prepare_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& 
   const WeightOps& row = weight_ops(ctx, w);
   check(row.prepare != nullptr, "weights in rows read rows of x as they are");
   const PreparedRows shape = prepared_shape(ctx, w, x.dim(0));
-  expect(ctx, "prepare_rows x", x, {-1, w.columns}, w.format == Format::kFp8 ? kPlane : kFloat);
+  expect(ctx, "prepare_rows x", x, {-1, w.columns}, w.is_row_major() ? kPlane : kFloat);
   expect(ctx, "prepare_rows out", out, {x.dim(0), shape.elements}, {shape.dtype});
   if (runs(ctx)) row.prepare(ctx, x, w, out);
 }

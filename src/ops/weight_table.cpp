@@ -26,6 +26,10 @@ std::string_view reads_f32(const Weight& w) {
 std::string_view in_blocks(const Weight& w) {
   return w.group == 0 || w.group == kFp8Group ? "" : "FP8 has groups of 128 columns, or of a row";
 }
+std::string_view in_rows(const Weight& w) {
+  if (w.input != DType::kBF16) return "int8 in rows multiplies rows of bfloat16 as int8";
+  return w.group == 0 ? "" : "int8 in rows has a scale for each row";
+}
 std::string_view in_groups(const Weight& w) {
   return w.group == 32 || w.group == 128 ? "" : "integers have groups of 32 or 128 columns";
 }
@@ -117,6 +121,15 @@ constexpr WeightOps cpu_fp8() {
           .linear = cpu::linear_fp8};
 }
 
+constexpr WeightOps cpu_int8_rows() {
+  return {.device = DeviceKind::kCpu,
+          .format = Format::kInt8,
+          .layout = Layout::kRows,
+          .name = "int8 in rows",
+          .accepts = in_rows,
+          .linear = cpu::linear_int8};
+}
+
 constexpr WeightOps fragments(DeviceKind device, Format format, std::string_view name) {
   return {.device = device,
           .format = format,
@@ -152,6 +165,7 @@ constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_
                                  cpu_rows(Format::kBf16, "bfloat16"),
                                  cpu_rows(Format::kF16, "float16"),
                                  cpu_fp8(),
+                                 cpu_int8_rows(),
                                  cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
                                  cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups),
@@ -231,17 +245,19 @@ constexpr WeightOps cuda_f32_rows() {
                       const Tensor& rounded, const Tensor& weights, const Tensor& ids) {
     cuda::norm_route(ctx, x, norm, router.data, router_bias, correction_bias, params, normed,
                      logits, rounded, weights, ids);
+// FP8, or int8 with a scale for each row.
   };
   return row;
 }
 
 template <bool kBuilt>
-constexpr WeightOps cuda_fp8() {
+constexpr WeightOps cuda_codes(Format format, std::string_view name,
+                               std::string_view (*accepts)(const Weight&)) {
   WeightOps row{.device = DeviceKind::kCuda,
-                .format = Format::kFp8,
+                .format = format,
                 .layout = Layout::kRows,
-                .name = "FP8",
-                .accepts = in_blocks,
+                .name = name,
+                .accepts = accepts,
                 .linear = cuda::linear_fp8};
   row.prepared_shape = [](const Context& ctx, const Weight& w, std::int64_t rows) {
     if (cuda::reads_plain_rows(ctx, w, rows)) return PreparedRows{w.input, w.columns};
@@ -294,7 +310,8 @@ std::span<const WeightOps> cuda_table() {
         cuda_f32_rows<kBuilt>(),
         cuda_bf16_rows<kBuilt>(),
         cuda_rows<kBuilt>(Format::kF16, "float16"),
-        cuda_fp8<kBuilt>(),
+        cuda_codes<kBuilt>(Format::kFp8, "FP8", in_blocks),
+        cuda_codes<kBuilt>(Format::kInt8, "int8 in rows", in_rows),
         cuda_expert_fragments<kBuilt>(Format::kFp8, "FP8 fragments"),
         cuda_fragments<kBuilt>(Format::kInt8, "int8"),
         cuda_fragments<kBuilt>(Format::kInt4, "int4"),

@@ -17,8 +17,8 @@ constexpr Shape kShapes[] = {{1, 1, 1, 0},         {3, 5, 7, 1},        {1, 512,
                              {130, 64, 7168, 8},   {70, 129, 1100, 4},  {33, 256, 2048, 0}};
 
 // The types of the weights that a GPU's rows of ops/weight_table.h hold as plain numbers. FP8 is in
-// fp8.cpp, and fragments are in int_weights.cpp. A row of another format or layout needs cases of
-// its own, and fails here until it has them.
+// fp8.cpp, int8 in rows in int8.cpp, and fragments are in int_weights.cpp. A row of another format
+// or layout needs cases of its own, and fails here until it has them.
 std::vector<DType> stored_types(Bench& bench) {
   const Bench::Group group(bench);
   std::vector<DType> types;
@@ -27,8 +27,8 @@ std::vector<DType> stored_types(Bench& bench) {
       types.push_back(row.format == ops::Format::kBf16  ? DType::kBF16
                       : row.format == ops::Format::kF16 ? DType::kF16
                                                         : DType::kF32);
-    else if (row.format != ops::Format::kFp8 && row.layout != ops::Layout::kFragments &&
-             group.is_own())
+    else if (row.format != ops::Format::kFp8 && row.format != ops::Format::kInt8 &&
+             row.layout != ops::Layout::kFragments && group.is_own())
       bench.expect("linear", std::string(row.name), "no case has weights of this row");
   return types;
 }

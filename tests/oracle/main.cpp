@@ -23,6 +23,7 @@ struct Family {
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
                                 {"gemm", oracle::check_gemms},
                                 {"fp8", oracle::check_fp8},
+                                {"int8", oracle::check_int8},
                                 {"int", oracle::check_int_weights},
                                 {"expert_fragments", oracle::check_expert_fragments},
                                 {"attention", oracle::check_attention},

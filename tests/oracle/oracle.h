@@ -170,6 +170,7 @@ class WorkMemory : public Twin {
 void check_rows(Bench& bench);
 void check_gemms(Bench& bench);
 void check_fp8(Bench& bench);
+void check_int8(Bench& bench);
 void check_int_weights(Bench& bench);
 void check_expert_fragments(Bench& bench);
 void check_attention(Bench& bench);

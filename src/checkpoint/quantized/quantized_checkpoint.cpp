@@ -113,9 +113,10 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
   require_scales(config);
   if (num_of_activations > 0)
     log_info("{} static scales of activations are not used: {}", num_of_activations,
-             config.is_fp8() ? "a GPU rounds each row with a scale of its own, a CPU does not "
-                               "round rows"
-                             : "rows are not rounded");
+             config.is_fp8()    ? "a GPU rounds each row with a scale of its own, a CPU does not "
+                                  "round rows"
+             : config.int8_rows ? "each row is rounded with a scale of its own"
+                                : "rows are not rounded");
   if (matrices_.empty())
     log_warning(
         "the configuration says that weights are quantised ({}), but no tensor has a scale: all "

@@ -250,6 +250,41 @@ void check_fp8_rows(KernelCheck& check, std::int64_t n, std::int64_t columns) {
   }
 }
 
+// int8 in rows, by which rows of int8 are multiplied. Each row of x has a 127, so its scale is 1.
+void check_int8_rows(KernelCheck& check, std::int64_t n, std::int64_t columns) {
+  if (columns % 16 != 0) return;
+  std::mt19937 random(70);
+  const auto code = [&] { return static_cast<double>(random() % 255) - 127; };
+  Sample x(check, DType::kBF16, {kRows, columns}), scales(check, DType::kF32, {n}),
+      out(check, DType::kF32, {kRows, n});
+  x.set([&](std::int64_t i) { return i % columns == 0 ? 127.0 : code(); });
+  scales.set([](std::int64_t i) { return std::ldexp(1.0, -16 - static_cast<int>(i % 3)); });
+  const Buffer memory(n * columns, check.device());
+  const Tensor data = memory.tensor(DType::kI8, {n, columns});
+  HostImage image(data);
+  auto* const codes = image.tensor().ptr<std::int8_t>();
+  for (std::int64_t i = 0; i < n * columns; ++i) codes[i] = static_cast<std::int8_t>(code());
+  Expected expected;
+  for (std::int64_t t = 0; t < kRows; ++t)
+    for (std::int64_t r = 0; r < n; ++r) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < columns; ++k)
+        sum += x.at(t * columns + k) * codes[r * columns + k];
+      sum *= scales.at(r);
+      expected.add(sum, 2 * kFloatUnit * std::abs(sum));
+    }
+  image.put();
+  check.compare("linear int8 rows", fmt::format("{} x {}", n, columns), out, expected,
+                [&](Context& ctx) {
+                  ops::Weight w = ops::weight_form(ctx, Format::kInt8, DType::kBF16, 0);
+                  w.data = data;
+                  w.scales = scales(ctx);
+                  w.rows = n;
+                  w.columns = columns;
+                  ops::linear(ctx, ops::prepared(ctx, x(ctx), w), w, {}, out(ctx));
+                });
+}
+
 double silu(double x) {
   return x / (1 + std::exp(-x));
 }
@@ -318,6 +353,7 @@ void check_stored_products(KernelCheck& check, const ModelConfig& config) {
                      n = std::min<std::int64_t>(
                          std::max(config.intermediate_size, config.hidden_size), kMaxRows);
   check_fp8_rows(check, n, columns);
+  check_int8_rows(check, n, columns);
   check_super_blocks(check, n, columns);
   for (const Stored& form : kStored)
     // A GPU keeps e4m3 of linear layers in rows.

@@ -97,8 +97,11 @@ StoredTypes stored_types_of(const ServingPlan& plan, const ModelConfig& config,
                             const std::string& model) {
   const WeightForm form = weight_form(plan, config, model);
   const Numerics& numerics = plan.numerics();
-  const bool is_fp8 = numerics.quantization == ops::Format::kFp8 ||
-                      (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
+  // Tensor cores multiply rows of int8 as fast as those of FP8.
+  const bool is_fp8 =
+      numerics.quantization == ops::Format::kFp8 ||
+      (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8()) ||
+      (numerics.int_fragments && config.quantization && config.quantization->int8_rows);
   return {.linear_bits = form.linear_bits,
           .expert_bits = form.expert_bits,
           .head_bits = form.head_bits,

@@ -112,10 +112,10 @@ bool judge_mode(const GoldenFile& golden, const ModeRun& run, const Tolerance& t
   return ok && run.problems.empty();
 }
 
-// Whether linear layers round rows of x to the checkpoint's format: a GPU to e4m3, a CPU to int8.
+// Whether linear layers round rows of x to the checkpoint's format: int8, and on a GPU e4m3.
 bool rounds_rows(const Options& options, bool is_gpu) {
   const auto quantization = read_model_config(options, find_model(options).directory).quantization;
-  return quantization && (is_gpu ? quantization->is_fp8() : quantization->int8_rows);
+  return quantization && (quantization->int8_rows || (is_gpu && quantization->is_fp8()));
 }
 
 int verify_model(const Arguments& arguments) {

@@ -41,7 +41,11 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const Weight& w13, const
 void linear_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                 const Tensor& out);
 
-// Of integer weights in fragments; x [M, K] f32 or bf16.
+// Of int8 weights in rows, with rows of x as int8 (kernels/types/int8_rows.h); x [M, K] bf16.
+void linear_int8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                 const Tensor& out);
+
+// Of weights in fragments; x [M, K] f32 or bf16.
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                       const Tensor& out);
 // The same of super-blocks in fragments.

@@ -34,7 +34,7 @@ constexpr Format format_of(DType dtype) {
 
 // How a device lays the numbers out. Only that device's kernels read another layout than kRows.
 enum class Layout : std::uint8_t {
-  kRows,   // row-major, as stored: kF32, kBf16, kF16 or kFp8
+  kRows,   // row-major, as stored: kF32, kBf16, kF16, kFp8, or kInt8 with a scale a row
   kTiles,  // the CPU's tiles of 16 rows: kernels/cpu/isa/tiles.h
   // Units of 16 rows and 128 columns in the order of MMA fragments: kernels/types/int_fragments.h.
   kFragments,
@@ -50,7 +50,7 @@ struct Weight {
   // kRows: [rows, columns] or [count, rows, columns]; else [count, bytes of a matrix] u8
   Tensor data;
   // Of groups, where the layout keeps them beside `data`; else undefined. kFp8:
-  // kernels/types/fp8.h, with an axis for the stack where `data` has one.
+  // kernels/types/fp8.h, with an axis for the stack where `data` has one. kInt8: of rows.
   Tensor scales;
   // kFragments: column of x that each column of the weight multiplies, int32 [columns]; undefined:
   // its own.
@@ -61,8 +61,8 @@ struct Weight {
   std::int64_t group = 0;     // columns that share a scale; 0 where there are none
   DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; integers in tiles: kF32
   DType scale = DType::kF16;  // kFragments: kF16 or kBF16
-  // kInt8 in fragments with one scale a row, on a CPU: rows of x are rounded to int8
-  // (kernels/cpu/fragments/int8_rows.h).
+  // kInt8 with one scale a row, in rows or (on a CPU) in fragments: rows of x are rounded to int8
+  // (kernels/types/int8_rows.h).
   bool int8_rows = false;
 
   Weight() = default;

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "base/error.h"
-#include "kernels/cpu/fragments/int8_rows.h"
 #include "kernels/cpu/gemm/quant_rows.h"
 #include "kernels/types/fp4.h"
+#include "kernels/types/int8_rows.h"
 #include "kernels/types/int_fragments.h"
 #include "tensor/copy.h"
 
@@ -92,7 +92,7 @@ class FormOfBoxes {
     const auto groups =
         static_cast<std::int64_t>(head.scales.size()) / std::max<std::int64_t>(box.rows.count, 1);
     rows_are_int8_ = rows_are_int8_ && is_byte && matrix.int8_rows && groups == 1 &&
-                     box.columns.count <= cpu::kMaxInt8Columns;
+                     box.columns.count <= ops::kMaxInt8Columns;
     ColumnOrder order;
     if (groups > 1) {
       const std::int64_t width =

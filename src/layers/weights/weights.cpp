@@ -9,6 +9,7 @@
 #include "layers/weights/block_formats.h"
 #include "layers/weights/fp8_weights.h"
 #include "layers/weights/fragment_weights.h"
+#include "layers/weights/int8_weights.h"
 #include "ops/packing.h"
 #include "tensor/copy.h"
 
@@ -379,6 +380,8 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
   // A file's bfloat16 or float16 stays so in memory, in rows, also where float32 is computed.
+    if (const std::optional<ops::Weight> int8 = Int8Weights(*this, parts, columns, shard).load())
+      return *int8;
   const DType compute = numerics().compute;
   ops::Weight w = form(names, compute == DType::kF32 ? fused_dtype(*this, names) : compute);
   if (w.is_row_major()) {

@@ -228,6 +228,7 @@ class Weights {
   void add(WeightTask task) const;
   void note_rounded(const ops::Weight& w, std::string_view name) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
+  friend class Int8Weights;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                  std::int64_t columns, AxisRange rows, AxisRange column_range) const;
   // Who has a share.
@@ -319,6 +320,7 @@ class WeightLoader {
   // Matrices whose names begin so are widened, which finish() says.
   void note_widened(std::vector<std::string> names, std::string reason);
   // A matrix is rounded while it is read (Numerics::quantization), which finish() says.
+  friend class Int8Weights;
   void note_rounded(std::string name) { rounded_.insert(std::move(name)); }
   void log_rounded() const;
   // Memory on the nodes of the workers that multiply with the tensor.

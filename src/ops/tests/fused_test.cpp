@@ -89,9 +89,9 @@ TEST(WeightTable, RowsAreWhole) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(row.device, DeviceKind::kCpu);
     EXPECT_TRUE(row.accepts && row.linear);
-    // The loader makes fragments. FP8 in rows is for linear layers alone.
+    // The loader makes fragments. Codes in rows are for linear layers alone.
     const bool is_fragments = row.layout == Layout::kFragments,
-               has_all = row.format != Format::kFp8 || is_fragments;
+               has_all = row.layout != Layout::kRows || !is_quantised(row.format);
     EXPECT_EQ(has_all, row.embed != nullptr);
     if (!is_fragments) {
       EXPECT_EQ(has_all, row.experts != nullptr);

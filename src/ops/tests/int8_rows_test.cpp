@@ -1,10 +1,11 @@
-// Rows of int8 with weights of int8, against the definition in kernels/cpu/fragments/int8_rows.h.
+// Rows of int8 with weights of int8, against the definition in kernels/types/int8_rows.h.
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "kernels/types/int_fragments.h"
 #include "ops/gemm.h"
+#include "ops/packing.h"
 #include "ops/testing/support.h"
 
 namespace sluice::ops {
@@ -96,6 +97,33 @@ TEST(Int8Rows, SumsAreExact) {
               << ", " << column;
       }
     }
+  }
+}
+
+// What a GPU has (Layout::kRows), on the CPU's body.
+TEST(Int8Rows, WeightsInRowsGiveTheSameBits) {
+  Machine machine(detect_cpu_isa());
+  for (const auto& [m, n, k] : kShapes) {
+    Int8Matrix matrix(n, k, DType::kF32, 4);
+    Weight in_rows = weight_form(machine.ctx, Format::kInt8, DType::kBF16, 0);
+    std::vector<std::int8_t> codes(matrix.codes.begin(), matrix.codes.end());
+    in_rows.rows = n, in_rows.columns = k;
+    in_rows.data = Tensor::dense(codes.data(), DType::kI8, {n, k});
+    in_rows.scales = Tensor::dense(matrix.scales.data(), DType::kF32, {n});
+    Owned x(DType::kBF16, {m, k}), out(DType::kF32, {m, n}), wanted(DType::kF32, {m, n}),
+        bias(DType::kF32, {n});
+    fill(x, 5);
+    fill(bias, 6);
+    for (std::int64_t column = 0; column < k && m > 2; ++column) put(x, {1, column}, 0);
+    if (m > 4) put(x, {3, k / 2}, INFINITY);
+    linear(machine.ctx, x, matrix.w, bias, wanted);
+    linear(machine.ctx, x, in_rows, bias, out);
+    for (std::int64_t row = 0; row < m; ++row)
+      for (std::int64_t column = 0; column < n; ++column)
+        ASSERT_TRUE(get(out, {row, column}) == get(wanted, {row, column}) ||
+                    (row == 3 && std::isnan(get(out, {row, column})) &&
+                     std::isnan(get(wanted, {row, column}))))
+            << m << " x " << n << " x " << k << ", " << row << ", " << column;
   }
 }
 

@@ -22,8 +22,7 @@ namespace {
 // Rows of x that are rounded at once: weights are read again for each such block.
 constexpr std::int64_t kBlockRows = 96;
 constexpr std::int64_t kStepColumns = 16;  // of an MMA
-// A row of smaller numbers is rounded as if it had this one, whose inverse is finite.
-constexpr float kLargest = 127, kSmallest = 0x1p-100f;
+using ops::kMaxInt8Row, ops::kSmallestInt8Row;
 
 struct alignas(64) Piece {
   std::int8_t bytes[kInt8PieceBytes];
@@ -69,12 +68,13 @@ std::int32_t sum_of(__m128i bytes) {
 // The scale of the row, and the sum of its numbers.
 std::pair<float, std::int32_t> round_row(const BF16* x, std::int64_t columns, std::int64_t width,
                                          std::int8_t* out) {
-  const float size = largest_of(x, columns), largest = size < kSmallest ? kSmallest : size;
+  const float size = largest_of(x, columns),
+              largest = size < kSmallestInt8Row ? kSmallestInt8Row : size;
   if (!(largest <= std::numeric_limits<float>::max())) {
     std::memset(out, 0, static_cast<std::size_t>(width / kInt8PieceColumns * kInt8PieceBytes));
     return {std::numeric_limits<float>::quiet_NaN(), 0};
   }
-  const __m256 factor = _mm256_set1_ps(kLargest / largest);
+  const __m256 factor = _mm256_set1_ps(kMaxInt8Row / largest);
   std::int32_t sum = 0;
   for (std::int64_t k = 0; k < width; k += kInt8PieceColumns, out += kInt8PieceBytes) {
     const __m128i a = rounded_step(x + k, columns - k, factor),
@@ -89,7 +89,7 @@ std::pair<float, std::int32_t> round_row(const BF16* x, std::int64_t columns, st
     _mm_store_si128(lanes + 2, _mm_unpacklo_epi64(a23, b23));
     _mm_store_si128(lanes + 3, _mm_unpackhi_epi64(a23, b23));
   }
-  return {largest / kLargest, sum};
+  return {largest / kMaxInt8Row, sum};
 }
 
 // Scales of the rows of a tile: those of its first groups, as all of a row are equal.

@@ -1,25 +1,16 @@
 // GEMM of rows of int8 with weights of int8 in fragments (Weight::int8_rows) on a CPU.
-//
-// A row of x, bfloat16, is rounded to q[k] = rint(x[k] (127 / max |x|)) and has the scale max |x| /
-// 127. A sum of q[k] times the weight's codes is exact in 32 bits:
-//
-//   out[m, n] = float(sum over k of q[m, k] code[n, k]) (scale of row m * scale of row n)
-//
-// So the bits depend on nothing but the two rows. A row of x with a number that is not finite has
-// NaN as its scale.
+// kernels/types/int8_rows.h has the arithmetic.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/types/int8_rows.h"
 #include "kernels/types/int_fragments.h"
 #include "tensor/context.h"
 
 namespace sluice::cpu {
 
 using ops::Weight;
-
-// More columns could make a sum of more than 31 bits.
-inline constexpr std::int64_t kMaxInt8Columns = 65536;
 
 // Rows of x in the order of the weight's bytes. A piece of 32 columns has 64 bytes: the four
 // columns of a lane and step of a fragment stand twice, for rows r and r + 8 of a tile.

@@ -66,6 +66,11 @@ __device__ inline void pin_registers(float (&r)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
 }
+template <int kCount>
+__device__ inline void pin_registers(std::int32_t (&r)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
+}
 
 // c[64 x 64] (+)= a[64 x 16] b[64 x 16]^T, both with rows along k.
 __device__ inline void wgmma_m64n64(float (&c)[32], std::uint64_t a, std::uint64_t b, bool add) {

@@ -1,10 +1,10 @@
-// Rows of x as e4m3 with their scales (kernels/types/fp8.h), for GEMMs of many rows: plain, of a
-// norm, or of a gate and its up.
+// Rows of x as e4m3 or int8 with their scales (kernels/types/fp8.h, kernels/types/int8_rows.h), for
+// GEMMs of many rows: plain, of a norm, or of a gate and its up.
 #include <algorithm>
 
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/cuda/fp8/gemm_fp8.h"
+#include "kernels/cuda/fp8/row_codes.cuh"
 #include "kernels/cuda/gemm/weight_pipeline.cuh"
 
 namespace sluice::cuda {
@@ -51,7 +51,7 @@ struct GatedRows {
 // 4 t on, then those a CTA's width further, so that a warp has a whole group. The loads of a turn
 // are in flight together, and a row of one turn is read once. The factor of a norm is applied to
 // the scales, because it is known only after the whole row was read.
-template <bool kInGroups, class Rows>
+template <class Codes, bool kInGroups, class Rows>
 __global__ void __launch_bounds__(kMaxThreads<kInGroups>)
     round_rows_kernel(Rows rows, Fp8Norm norm, Fp8Rows out) {
   __shared__ float scales[kInGroups ? kMaxFp8Groups : 1],
@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kMaxThreads<kInGroups>)
   const auto put = [&](int group, const float4& v, float factor) {
     const int column = group * kGroup + lane * 4;
     if (column < k)
-      *reinterpret_cast<std::uint32_t*>(out.codes + m * out.stride + column) = to_e4m3(v, factor);
+      *reinterpret_cast<std::uint32_t*>(out.codes + m * out.stride + column) =
+          Codes::four(v, factor);
   };
 
   unsigned largest = 0;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kMaxThreads<kInGroups>)
     for (int i = 0; i < kTogether; ++i) {
       const int group = first + i * warps;
       if constexpr (kInGroups) {
-        const ops::Fp8Scale by = fp8_scale(warp_max(largest_of(four[i])));
+        const ops::Fp8Scale by = Codes::scale(warp_max(largest_of(four[i])));
         put(group, four[i], by.factor);
         if (lane != 0 || group >= groups) continue;
         if (!has_norm)
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kMaxThreads<kInGroups>)
       out.scales(m)[group] = scales[group] * factor;
   } else {
     for (int i = 0; i < warps; ++i) largest = max(largest, largest_of_warp[i]);
-    const ops::Fp8Scale by = fp8_scale(largest);
+    const ops::Fp8Scale by = Codes::scale(largest);
     for (int first = warp; first < groups; first += warps * kTogether) {
       if (!is_one_turn) load(first);
 #pragma unroll
@@ -144,9 +145,10 @@ __global__ void __launch_bounds__(kMaxThreads<kInGroups>)
 }
 
 template <class Rows>
-void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm, std::int64_t group,
-            const Fp8Rows& out) {
+void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm,
+            const ops::Weight& w, const Fp8Rows& out) {
   if (m == 0) return;
+  const std::int64_t group = w.group;
   const std::int64_t groups = ops::fp8_groups(out.columns, ops::kFp8Group),
                      turns = (groups + kTogether - 1) / kTogether,
                      most = (group == 0 ? kMaxThreads<false> : kMaxThreads<true>) / kWarp;
@@ -156,33 +158,35 @@ void launch(Context& ctx, std::int64_t m, const Rows& rows, const Fp8Norm& norm,
       static_cast<int>(std::clamp<std::int64_t>(turns, kMinWarps, splits ? kMaxSplitWarps : most));
   const dim3 grid(static_cast<unsigned>(m),
                   splits ? static_cast<unsigned>((turns + warps - 1) / warps) : 1);
-  if (group == 0)
-    launch_dependent(ctx, "rows to FP8", round_rows_kernel<false, Rows>, grid, warps * kWarp, 0,
-                     rows, norm, out);
+  const auto run = [&](auto kernel) {
+    launch_dependent(ctx, "rows to 8 bits", kernel, grid, warps * kWarp, 0, rows, norm, out);
+  };
+  if (w.format == ops::Format::kInt8)
+    run(round_rows_kernel<Int8Codes, false, Rows>);
+  else if (group == 0)
+    run(round_rows_kernel<E4m3Codes, false, Rows>);
   else
-    launch_dependent(ctx, "rows to FP8", round_rows_kernel<true, Rows>, grid, warps * kWarp, 0,
-                     rows, norm, out);
+    run(round_rows_kernel<E4m3Codes, true, Rows>);
 }
 
 }  // namespace
 
-void fp8_rows(Context& ctx, const Tensor& x, const Fp8Norm& norm, std::int64_t group,
+void fp8_rows(Context& ctx, const Tensor& x, const Fp8Norm& norm, const ops::Weight& w,
               const Fp8Rows& out) {
   with_plane_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(ctx, x.dim(0), PlainRows<T>{static_cast<const T*>(x.data), x.stride[0]}, norm, group,
-           out);
+    launch(ctx, x.dim(0), PlainRows<T>{static_cast<const T*>(x.data), x.stride[0]}, norm, w, out);
   });
 }
 
-void fp8_rows_gated(Context& ctx, const Tensor& gate_up, bool gelu, std::int64_t group,
+void fp8_rows_gated(Context& ctx, const Tensor& gate_up, bool gelu, const ops::Weight& w,
                     const Fp8Rows& out) {
   with_plane_type(gate_up.dtype, [&](auto type) {
     using T = decltype(type);
     launch(ctx, gate_up.dim(0),
            GatedRows<T>{static_cast<const T*>(gate_up.data), gate_up.stride[0],
                         static_cast<int>(out.columns), gelu},
-           {}, group, out);
+           {}, w, out);
   });
 }
 

@@ -5,7 +5,7 @@
 namespace sluice::cuda {
 
 // sums += all steps of a tile. Consumer has
-//   kCount                        sums of a thread
+//   kCount, Sum                   sums of a thread, and their type
 //   Step                          accumulators of a step, and what else promote() needs of it
 //   Scales, load(scales, step)    scales of x of four steps from `step` on
 //   issue(Step)                   starts the MMAs of the next step
@@ -15,7 +15,8 @@ namespace sluice::cuda {
 // Scales are loaded four steps ahead, because they are a long way from memory. Four steps are
 // unrolled: so no register waits for a load before its turn.
 template <class Consumer>
-__device__ inline void multiply_steps(Consumer& c, int steps, float (&sums)[Consumer::kCount]) {
+__device__ inline void multiply_steps(Consumer& c, int steps,
+                                      typename Consumer::Sum (&sums)[Consumer::kCount]) {
   typename Consumer::Step even, odd;
   typename Consumer::Scales now, next;
   c.load(now, 0);

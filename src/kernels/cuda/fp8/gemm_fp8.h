@@ -1,4 +1,5 @@
-// GEMMs with FP8 weights inside kernels/cuda (kernels/types/fp8.h has the arithmetic).
+// GEMMs with weights and rows of 8 bits inside kernels/cuda: FP8 (kernels/types/fp8.h), or int8
+// (kernels/types/int8_rows.h), which has the same forms of rows and scales.
 #pragma once
 
 #include "kernels/cuda/fp8/fp8_plan.h"
@@ -12,8 +13,9 @@ struct Fp8Scales {
   const float* of = nullptr;
   std::int64_t stride = 0;  // between groups
   bool in_groups = false;   // else a scale for each row
+  bool int8 = false;        // codes of weights and of rows; else e4m3
 };
-// Rows of x as e4m3 and their scales: [m, fp8_row_bytes].
+// Rows of x as codes and their scales: [m, fp8_row_bytes].
 struct Fp8Rows {
   unsigned char* codes = nullptr;
   std::int64_t stride = 0;  // bytes from row to row
@@ -31,13 +33,15 @@ struct Fp8Norm {
   const float* weight = nullptr;
   float eps = 0;
 };
-void fp8_rows(Context& ctx, const Tensor& x, const Fp8Norm& norm, std::int64_t group,
+// `w` is the weight that reads them.
+void fp8_rows(Context& ctx, const Tensor& x, const Fp8Norm& norm, const ops::Weight& w,
               const Fp8Rows& out);
 // The same of act(gate) * up, where a row of gate_up, float32 or bfloat16, is gate and then up.
-void fp8_rows_gated(Context& ctx, const Tensor& gate_up, bool gelu, std::int64_t group,
+void fp8_rows_gated(Context& ctx, const Tensor& gate_up, bool gelu, const ops::Weight& w,
                     const Fp8Rows& out);
 
-// Few rows, x in float32 or bfloat16 (fp8_plan.h); fused operations as gemm_skinny() has them.
+// Few rows of FP8, x in float32 or bfloat16 (fp8_plan.h); fused operations as gemm_skinny() has
+// them.
 void gemm_fp8_skinny(Context& ctx, const GemmArgs& args, const Fp8Scales& scales,
                      const RowsAround& around, const Fp8SkinnyPlan& plan);
 // Any number of prepared rows on Hopper; args.x is fp8_rows. `add` and a bfloat16 `out` as options

@@ -1,4 +1,5 @@
-// GEMM of FP8 rows with FP8 weights on Hopper's wgmma with TMA (kernels/types/fp8.h).
+// GEMM of FP8 rows with FP8 weights, or of int8 rows with int8 weights, on Hopper's wgmma with TMA
+// (kernels/types/fp8.h, kernels/types/int8_rows.h).
 //
 // An output element is one sum over steps of 128 columns in ascending order. Neither the number of
 // rows nor the tile size enters the sum, so the GEMM is batch-invariant.
@@ -8,11 +9,10 @@
 //                  multiplied with the scales and promoted to the sums, while the MMAs of the next
 //                  step run.
 // 3. store         epilogue: float32, a sum with the residual, or bfloat16
-#include "kernels/cuda/common/wgmma_fp8.cuh"
-#include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/cuda/fp8/fp8_plan.h"
 #include "kernels/cuda/fp8/fp8_steps.cuh"
 #include "kernels/cuda/fp8/gemm_fp8.h"
+#include "kernels/cuda/fp8/row_codes.cuh"
 #include "kernels/cuda/gemm/tile_pipeline_sm90.cuh"
 
 namespace sluice::cuda {
@@ -30,19 +30,12 @@ struct Fp8TileArgs {
   int m = 0, n = 0;
 };
 
-template <int kColumns>
-__device__ inline void multiply(float (&c)[kColumns / 2], std::uint64_t a, std::uint64_t b,
-                                bool add) {
-  if constexpr (kColumns == 64)
-    wgmma_e4m3_m64n64(c, a, b, add);
-  else
-    wgmma_e4m3_m64n128(c, a, b, add);
-}
-
 // 2. A consumer warpgroup. kGroups: scales of groups of 128 columns, that is of a step.
-template <class S, bool kGroups>
+template <class Codes, class S, bool kGroups>
 class Fp8Consumer {
  public:
+  using Sum = typename Codes::Sum;
+
   __device__ Fp8Consumer(const Fp8TileArgs& args, Pipeline& pipeline, std::uint32_t shared)
       : args_(args),
         pipeline_(pipeline),
@@ -54,25 +47,28 @@ class Fp8Consumer {
         lane_(threadIdx.x % kWarp) {}
 
   __device__ void multiply_tile(const Place& place) {
-    float sums[kCount];
+    Sum sums[kCount];
 #pragma unroll
-    for (float& sum : sums) sum = 0;
+    for (Sum& sum : sums) sum = 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) scales_of_[r] = args_.x.scales(row_of(place, r));
     [[maybe_unused]] RowScales scales;
     if constexpr (kLoadsAhead) load(scales, place);
     multiply_steps(*this, args_.loads.steps, sums);
-    if constexpr (!kGroups) {
+    if constexpr (kGroups) {
+      store(sums, place);
+    } else {
       if constexpr (!kLoadsAhead) load(scales, place);
-      apply(scales, sums);
+      float scaled[kCount];
+      apply(scales, sums, scaled);
+      store(scaled, place);
     }
-    store(sums, place);
   }
 
   // What multiply_steps() calls.
 
   static constexpr int kCount = S::kColumns / 2;
-  using Step = float[kCount];
+  using Step = Sum[kCount];
 
   // Of the two rows of x that a thread has.
   struct Scales {
@@ -95,8 +91,7 @@ class Fp8Consumer {
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kSwizzleBytes / 32; ++s)
-      multiply<S::kColumns>(step_sums, advanced(row_tile, 2 * s), advanced(weight_tile, 2 * s),
-                            s > 0);
+      Codes::multiply(step_sums, advanced(row_tile, 2 * s), advanced(weight_tile, 2 * s), s > 0);
     wgmma_commit();
     at_.advance(args_.loads.stages);
   }
@@ -104,7 +99,7 @@ class Fp8Consumer {
   // sums += those of step kStep of four times their scales, while the MMAs of kRunning later steps
   // run.
   template <int kRunning, int kStep>
-  __device__ void promote(Step& step_sums, const Scales& x, float (&sums)[kCount]) {
+  __device__ void promote(Step& step_sums, const Scales& x, Sum (&sums)[kCount]) {
     float w_scale[kScales] = {};
     if constexpr (kGroups)
       load_shared(scales_at<S>(shared_, args_.loads.stages, promoted_.stage), w_scale);
@@ -140,9 +135,11 @@ class Fp8Consumer {
       for (int c = 0; c < 2; ++c)
         scales.w[j][c] = args_.w.of[min(place.column + lane_ % 4 * 2 + j * 8 + c, args_.n - 1)];
   }
-  __device__ static void apply(const RowScales& scales, float (&sums)[kCount]) {
+  __device__ static void apply(const RowScales& scales, const Sum (&sums)[kCount],
+                               float (&out)[kCount]) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sums[i] *= scales.x[i / 2 % 2] * scales.w[i / 4][i % 2];
+    for (int i = 0; i < kCount; ++i)
+      out[i] = static_cast<float>(sums[i]) * (scales.x[i / 2 % 2] * scales.w[i / 4][i % 2]);
   }
 
   // The row of x that accumulators with this r have, within the matrix.
@@ -215,14 +212,14 @@ class Fp8Consumer {
 };
 
 // One CTA an SM: three sets of accumulators, and a deep pipeline.
-template <class S, bool kGroups>
+template <class Codes, class S, bool kGroups>
 __global__ void __launch_bounds__(S::kThreads, 1)
     fp8_tiles_kernel(const __grid_constant__ Fp8TileArgs args) {
   constexpr int kRegisters = S::kRows > 64 ? 240 : 0;
-  run_tiles<S, Fp8Consumer<S, kGroups>, kRegisters>(args);
+  run_tiles<S, Fp8Consumer<Codes, S, kGroups>, kRegisters>(args);
 }
 
-template <class S, bool kGroups>
+template <class Codes, class S, bool kGroups>
 bool launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8TilePlan& plan) {
   const bool is_half = a.out_type == DType::kBF16;
   Fp8TileArgs args{
@@ -237,16 +234,19 @@ bool launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8T
       .m = static_cast<int>(a.m),
       .n = static_cast<int>(a.n)};
   args.loads.scales = scales.of, args.loads.scale_stride = scales.stride;
-  return launch_tiles<S>(ctx, "FP8 GEMM", fp8_tiles_kernel<S, kGroups>, plan.blocks, args);
+  return launch_tiles<S>(ctx, "GEMM of 8 bits", fp8_tiles_kernel<Codes, S, kGroups>, plan.blocks,
+                         args);
 }
 
 // False if the GPU cannot run all clusters at once. Then nothing was launched.
 template <int kRows, int kColumns, int kCluster>
 bool launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8TilePlan& plan) {
+  using Rows = TileShape<kRows, kColumns, kCluster>;
+  if (scales.int8) return launch<Int8Codes, Rows, false>(ctx, a, scales, plan);
+  if (!scales.in_groups) return launch<E4m3Codes, Rows, false>(ctx, a, scales, plan);
   constexpr int kScaleBytes = kColumns / static_cast<int>(ops::kFp8ScaleRows) * 4;
-  return scales.in_groups
-             ? launch<TileShape<kRows, kColumns, kCluster, kScaleBytes>, true>(ctx, a, scales, plan)
-             : launch<TileShape<kRows, kColumns, kCluster>, false>(ctx, a, scales, plan);
+  return launch<E4m3Codes, TileShape<kRows, kColumns, kCluster, kScaleBytes>, true>(ctx, a, scales,
+                                                                                    plan);
 }
 
 bool launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8TilePlan& plan) {

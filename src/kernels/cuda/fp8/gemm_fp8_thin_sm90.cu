@@ -1,4 +1,5 @@
-// GEMM of at most 16 FP8 rows with FP8 weights on Hopper's wgmma with TMA (kernels/types/fp8.h).
+// GEMM of at most 16 FP8 rows with FP8 weights, or of int8 rows with int8 weights, on Hopper's
+// wgmma with TMA (kernels/types/fp8.h, kernels/types/int8_rows.h).
 //
 // The weights are the operand A of the MMA, whose 64 rows they fill, and the rows of x are B. So an
 // MMA computes nothing that is not stored, and a thread promotes at most 8 accumulators a step.
@@ -7,11 +8,10 @@
 // 1. run_tiles     persistent CTAs; a producer warpgroup loads (tile_pipeline_sm90.cuh)
 // 2. ThinConsumer  mainloop of the one consumer warpgroup (fp8_steps.cuh)
 // 3. store         epilogue: float32, a sum with the residual, or bfloat16
-#include "kernels/cuda/common/wgmma_fp8.cuh"
-#include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/cuda/fp8/fp8_plan.h"
 #include "kernels/cuda/fp8/fp8_steps.cuh"
 #include "kernels/cuda/fp8/gemm_fp8.h"
+#include "kernels/cuda/fp8/row_codes.cuh"
 #include "kernels/cuda/gemm/tile_pipeline_sm90.cuh"
 
 namespace sluice::cuda {
@@ -43,9 +43,10 @@ struct ThinShape {
 };
 
 // 2. The consumer warpgroup. kScaled: scales of groups of 128 columns, that is of a step.
-template <class S, bool kScaled>
+template <class Codes, class S, bool kScaled>
 class ThinConsumer {
  public:
+  using Sum = typename Codes::Sum;
   static constexpr int kCount = S::kRows / 2;   // accumulators of a thread
   static constexpr int kTokens = S::kRows / 4;  // rows of x that a thread has
 
@@ -57,9 +58,9 @@ class ThinConsumer {
         lane_(threadIdx.x % kWarp) {}
 
   __device__ void multiply_tile(const Place& place) {
-    float sums[kCount];
+    Sum sums[kCount];
 #pragma unroll
-    for (float& sum : sums) sum = 0;
+    for (Sum& sum : sums) sum = 0;
     place_ = place;
     const Inputs inputs = inputs_of(place);
     multiply_steps(*this, args_.loads.steps, sums);
@@ -69,7 +70,7 @@ class ThinConsumer {
   // What multiply_steps() calls.
 
   struct Step {
-    float sums[kCount];
+    Sum sums[kCount];
     float w_scale;  // of the warp's rows of weights, which lie in one group of rows
   };
 
@@ -95,7 +96,7 @@ class ThinConsumer {
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kSwizzleBytes / 32; ++s)
-      wgmma_e4m3_m64(step.sums, advanced(weights, 2 * s), advanced(rows, 2 * s), s > 0);
+      Codes::multiply(step.sums, advanced(weights, 2 * s), advanced(rows, 2 * s), s > 0);
     wgmma_commit();
     if constexpr (kScaled)
       asm volatile("ld.shared.f32 %0, [%1];"
@@ -108,7 +109,7 @@ class ThinConsumer {
   // run. Accumulator element 4 j + 2 r + c: weight row lane / 4 + 8 r of the warp's 16, and row
   // 8 j + 2 (lane % 4) + c of x.
   template <int kRunning, int kStep>
-  __device__ void promote(Step& step, const Scales& x, float (&sums)[kCount]) {
+  __device__ void promote(Step& step, const Scales& x, Sum (&sums)[kCount]) {
     [[maybe_unused]] float scale[kTokens];
     if constexpr (kScaled) {
 #pragma unroll
@@ -164,8 +165,7 @@ class ThinConsumer {
   }
 
   // 3.
-  __device__ void store(const float (&sums)[kCount], const Inputs& inputs,
-                        const Place& place) const {
+  __device__ void store(const Sum (&sums)[kCount], const Inputs& inputs, const Place& place) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int column = column_of(place, r);
@@ -174,7 +174,7 @@ class ThinConsumer {
       for (int t = 0; t < kTokens; ++t) {
         const int row = row_of(place, t);
         if (row >= args_.m) continue;
-        float sum = sums[t / 2 * 4 + r * 2 + t % 2];
+        auto sum = static_cast<float>(sums[t / 2 * 4 + r * 2 + t % 2]);
         if constexpr (!kScaled) sum *= inputs.x_scale[t] * inputs.w_scale[r];
         const std::int64_t at = row * args_.out_stride + column;
         if (args_.half_out != nullptr)
@@ -193,13 +193,13 @@ class ThinConsumer {
   PipelinePlace at_, promoted_;  // the next stages
 };
 
-template <class S, bool kScaled>
+template <class Codes, class S, bool kScaled>
 __global__ void __launch_bounds__(S::kThreads, 1)
     fp8_thin_kernel(const __grid_constant__ ThinArgs args) {
-  run_tiles<S, ThinConsumer<S, kScaled>, 0>(args);
+  run_tiles<S, ThinConsumer<Codes, S, kScaled>, 0>(args);
 }
 
-template <int kRows, bool kScaled>
+template <class Codes, int kRows, bool kScaled>
 void launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8TilePlan& plan) {
   using S = ThinShape<kRows, kScaled>;
   const bool is_half = a.out_type == DType::kBF16;
@@ -213,13 +213,15 @@ void launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8T
                 .m = static_cast<int>(a.m),
                 .n = static_cast<int>(a.n)};
   args.loads.scales = scales.of, args.loads.scale_stride = scales.stride;
-  launch_tiles<S>(ctx, "FP8 GEMM of few rows", fp8_thin_kernel<S, kScaled>, plan.blocks, args);
+  launch_tiles<S>(ctx, "GEMM of 8 bits and few rows", fp8_thin_kernel<Codes, S, kScaled>,
+                  plan.blocks, args);
 }
 
 template <int kRows>
 void launch(Context& ctx, const GemmArgs& a, const Fp8Scales& scales, const Fp8TilePlan& plan) {
-  scales.in_groups ? launch<kRows, true>(ctx, a, scales, plan)
-                   : launch<kRows, false>(ctx, a, scales, plan);
+  if (scales.int8) return launch<Int8Codes, kRows, false>(ctx, a, scales, plan);
+  scales.in_groups ? launch<E4m3Codes, kRows, true>(ctx, a, scales, plan)
+                   : launch<E4m3Codes, kRows, false>(ctx, a, scales, plan);
 }
 
 }  // namespace

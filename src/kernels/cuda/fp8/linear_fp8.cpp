@@ -1,4 +1,5 @@
-// Linear layers with FP8 weights: few rows in one kernel; many rows are rounded to e4m3 first.
+// Linear layers with FP8 weights: few rows in one kernel; many rows are rounded to e4m3 first. Any
+// rows for int8 weights are rounded to int8 first.
 #include "base/error.h"
 #include "kernels/cuda/common/session.h"
 #include "kernels/cuda/cuda.h"
@@ -30,7 +31,8 @@ GemmArgs gemm_args(const Tensor& x, const Weight& w, const Tensor& bias, const T
 }
 
 Fp8Scales scales_of(const Weight& w) {
-  return {w.scales.ptr<float>(), w.group == 0 ? 0 : w.scales.stride[0], w.group != 0};
+  return {w.scales.ptr<float>(), w.group == 0 ? 0 : w.scales.stride[0], w.group != 0,
+          w.format == ops::Format::kInt8};
 }
 
 Fp8Rows rows_in(const Tensor& prepared, const Weight& w) {
@@ -38,6 +40,7 @@ Fp8Rows rows_in(const Tensor& prepared, const Weight& w) {
 }
 
 std::int64_t rows_at_once(const Context& ctx, const Weight& w, std::int64_t m) {
+  if (w.format == ops::Format::kInt8) return 0;
   return fp8_rows_at_once(m, w.columns, w.group != 0, ctx.deterministic, sm_of(ctx));
 }
 
@@ -105,7 +108,7 @@ bool reads_plain_rows(const Context& ctx, const Weight& w, std::int64_t rows) {
 
 void prepare_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
   expect_rows(x);
-  fp8_rows(ctx, x, {}, w.group, rows_in(out, w));
+  fp8_rows(ctx, x, {}, w, rows_in(out, w));
 }
 
 void linear_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
@@ -147,7 +150,7 @@ void norm_linear_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const W
     return skinny(ctx, gemm_args(x, w, bias, out), w,
                   {.norm = norm.weight.ptr<float>(), .eps = norm.eps},
                   rows_at_once(ctx, w, x.dim(0)));
-  fp8_rows(ctx, x, {norm.weight.ptr<float>(), norm.eps}, w.group, rows_in(normed, w));
+  fp8_rows(ctx, x, {norm.weight.ptr<float>(), norm.eps}, w, rows_in(normed, w));
   linear_fp8(ctx, normed, w, bias, out);
 }
 
@@ -170,11 +173,11 @@ void gate_up_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& b
   }
   if (is_plain(out)) return act_and_mul(ctx, activation, halves, out);
   if (fuses(activation))
-    return fp8_rows_gated(ctx, halves, activation == Activation::kGeluTanh, next.group,
+    return fp8_rows_gated(ctx, halves, activation == Activation::kGeluTanh, next,
                           rows_in(out, next));
   const Tensor inner = halves.slice(1, 0, next.columns);  // in place, element by element
   act_and_mul(ctx, activation, halves, inner);
-  fp8_rows(ctx, inner, {}, next.group, rows_in(out, next));
+  fp8_rows(ctx, inner, {}, next, rows_in(out, next));
 }
 
 void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
@@ -191,7 +194,7 @@ void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const 
   if (is_plain(normed))
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
   else
-    fp8_rows(ctx, x, {norm.weight.ptr<float>(), norm.eps}, w.group, rows_in(normed, w));
+    fp8_rows(ctx, x, {norm.weight.ptr<float>(), norm.eps}, w, rows_in(normed, w));
   gate_up_fp8(ctx, normed, w, bias, activation, both, next, out);
 }
 

@@ -1,0 +1,52 @@
+// What rows of x are rounded to, and how their codes are multiplied: e4m3 (kernels/types/fp8.h) or
+// int8 (kernels/types/int8_rows.h).
+#pragma once
+
+#include "kernels/cuda/common/wgmma_fp8.cuh"
+#include "kernels/cuda/common/wgmma_int8.cuh"
+#include "kernels/cuda/fp8/fp8.cuh"
+#include "kernels/types/int8_rows.h"
+
+namespace sluice::cuda {
+
+struct E4m3Codes {
+  using Sum = float;
+
+  static __device__ ops::Fp8Scale scale(unsigned largest_bits) { return fp8_scale(largest_bits); }
+  static __device__ std::uint32_t four(const float4& v, float factor) { return to_e4m3(v, factor); }
+  // c (+)= 64 rows of a times rows of b, 32 columns of each.
+  template <int kCount>
+  static __device__ void multiply(float (&c)[kCount], std::uint64_t a, std::uint64_t b, bool add) {
+    if constexpr (kCount == 64)
+      wgmma_e4m3_m64n128(c, a, b, add);
+    else if constexpr (kCount == 32)
+      wgmma_e4m3_m64n64(c, a, b, add);
+    else
+      wgmma_e4m3_m64(c, a, b, add);
+  }
+};
+
+struct Int8Codes {
+  using Sum = std::int32_t;
+
+  // Of a row whose largest absolute value has these bits: NaN and infinity sort above numbers.
+  static __device__ ops::Fp8Scale scale(unsigned largest_bits) {
+    if (largest_bits >= 0x7F800000u) return {__uint_as_float(0x7FC00000u), 0};
+    const float largest = fmaxf(__uint_as_float(largest_bits), ops::kSmallestInt8Row);
+    return {largest / ops::kMaxInt8Row, ops::kMaxInt8Row / largest};
+  }
+  // NaN becomes 0.
+  static __device__ std::uint32_t four(const float4& v, float factor) {
+    const auto code = [&](float x) {
+      return static_cast<std::uint32_t>(__float2int_rn(x * factor)) & 0xFFu;
+    };
+    return code(v.x) | code(v.y) << 8 | code(v.z) << 16 | code(v.w) << 24;
+  }
+  template <int kCount>
+  static __device__ void multiply(std::int32_t (&c)[kCount], std::uint64_t a, std::uint64_t b,
+                                  bool add) {
+    wgmma_s8_m64(c, a, b, add);
+  }
+};
+
+}  // namespace sluice::cuda

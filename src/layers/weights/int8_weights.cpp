@@ -1,0 +1,114 @@
+#include "layers/weights/int8_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "kernels/types/int8_rows.h"
+#include "ops/packing.h"
+#include "tensor/copy.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint8_t kMiddle = 128;      // the code of 0
+constexpr std::int64_t kPieceRows = 1024;  // that a thread reads at once
+
+}  // namespace
+
+Int8Weights::Int8Weights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
+                         Shard shard)
+    : weights_(weights),
+      all_columns_(columns),
+      columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
+                                    : AxisRange{0, columns}) {
+  for (const WeightPart& part : parts) {
+    Part own{.name = std::string(part.name) + ".weight",
+             .rows = weights.rows_of(part, shard),
+             .first = rows_,
+             .stored_rows = part.stored_rows(),
+             .transposed = part.transposed};
+    own.stored = weights.loader_->source_.find_integers(weights.path(own.name));
+    rows_ += own.rows.count;
+    parts_.push_back(std::move(own));
+  }
+}
+
+bool Int8Weights::has_form() const {
+  const Numerics& numerics = weights_.numerics();
+  if (weights_.device().kind == DeviceKind::kCpu || !numerics.int_fragments ||
+      numerics.quantization || numerics.gemm() != DType::kBF16 || rows_ == 0 ||
+      columns_.count == 0 || columns_.count % 16 != 0 || columns_.count > ops::kMaxInt8Columns)
+    return false;
+  return std::ranges::all_of(
+             parts_,
+             [&](const Part& part) {
+               return part.stored != nullptr && part.stored->int8_rows && part.stored->bits == 8 &&
+                      part.stored->index == nullptr &&
+                      part.stored->block_columns >= part.stored->columns() && !part.transposed &&
+                      part.stored->info.shape == std::vector{part.stored_rows, all_columns_};
+             }) &&
+         ops::multiplies_experts_in_fragments(weights_.loader_->ctx_);
+}
+
+// False: codes have zero points.
+bool Int8Weights::read_scales(const Part& part, std::vector<float>& scales) const {
+  QuantCodes head;
+  weights_.loader_->source_.read_codes(*part.stored, {0, part.rows.begin, part.rows.count, 0, 0},
+                                       head);
+  if (head.scales.size() != static_cast<std::size_t>(part.rows.count) ||
+      std::ranges::any_of(head.zeros, [](std::uint8_t zero) { return zero != kMiddle; }))
+    return false;
+  for (std::size_t i = 0; i < head.scales.size(); ++i)
+    require(std::isfinite(head.scales[i]) && head.scales[i] > 0,
+            "the matrix {} ({}): a scale of row {} is {}; a positive number was expected, the "
+            "checkpoint is damaged",
+            part.stored->info.name, part.stored->format->name,
+            part.rows.begin + static_cast<std::int64_t>(i), head.scales[i]);
+  scales.insert(scales.end(), head.scales.begin(), head.scales.end());
+  return true;
+}
+
+std::optional<ops::Weight> Int8Weights::load() const {
+  if (!has_form()) return {};
+  const auto scales = std::make_shared<std::vector<float>>();
+  for (const Part& part : parts_)
+    if (!read_scales(part, *scales)) return {};
+  ops::Weight w;
+  w.format = ops::Format::kInt8;
+  w.layout = ops::Layout::kRows;
+  w.input = weights_.numerics().gemm();
+  w.int8_rows = true;
+  w.rows = rows_;
+  w.columns = columns_.count;
+  w.data = weights_.take(DType::kI8, {w.rows, w.columns});
+  w.scales = weights_.take(DType::kF32, {w.rows});
+  weights_.loader_->images_.emplace_back(w.scales, scales);
+  const WeightSource& source = weights_.loader_->source_;
+  for (const Part& part : parts_)
+    for (std::int64_t begin = 0; begin < part.rows.count; begin += kPieceRows) {
+      const QuantTile tile{.matrix = 0,
+                           .row = part.rows.begin + begin,
+                           .num_rows = std::min(kPieceRows, part.rows.count - begin),
+                           .column = columns_.begin,
+                           .num_columns = columns_.count};
+      WeightTask task;
+      task.name = weights_.path(part.name);
+      task.int8_rows = true;
+      task.read = [&source, tile, matrix = part.stored,
+                   place = w.data.rows(part.first + begin, tile.num_rows)] {
+        QuantCodes codes;
+        source.read_codes(*matrix, tile, codes);
+        HostImage image(place);
+        std::ranges::transform(
+            codes.codes, image.tensor().ptr<std::int8_t>(),
+            [](std::uint8_t code) { return static_cast<std::int8_t>(code - kMiddle); });
+        image.put();
+      };
+      weights_.add(std::move(task));
+    }
+  return w;
+}
+
+}  // namespace sluice
