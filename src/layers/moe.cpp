@@ -19,11 +19,12 @@
 namespace sluice {
 namespace {
 
-// Allocates the experts of this rank, each `width` wide. `up` and `down` name the source tensors of
-// w13 and w2.
+// Allocates the experts of this rank, each with this share of the width. `up` and `down` name the
+// source tensors of w13 and w2.
 void take_rows_or_tiles(const Weights& block, const std::vector<std::string>& up,
                         const std::vector<std::string>& down, std::int64_t experts,
-                        std::int64_t hidden, std::int64_t width, DType dtype, Moe& moe) {
+                        std::int64_t hidden, AxisRange share, DType dtype, Moe& moe) {
+  const std::int64_t width = share.count;
   moe.w13 = block.form(up, dtype);
   moe.w2 = block.form(down, dtype);
   // Stacks in rows are multiplied with each other's kind only.
@@ -33,6 +34,7 @@ void take_rows_or_tiles(const Weights& block, const std::vector<std::string>& up
     moe.w13.input = moe.w2.input = block.numerics().gemm();
     return;
   }
+  block.require_whole_blocks(moe.w2, down.front(), share);
   moe.w13.rows = 2 * width;
   moe.w13.columns = moe.w2.rows = hidden;
   moe.w2.columns = width;
@@ -56,7 +58,7 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   if (ExpertFragments(block, {gate, up, down}, shape).load(moe.w13, moe.w2)) return;
   const Weights one = block.sub("experts", static_cast<int>(shape.alike(block).front()));
   take_rows_or_tiles(one, {gate, up}, {down}, static_cast<std::int64_t>(own.experts.size()), hidden,
-                     share.count, one.matrix_dtype({gate, up, down}), moe);
+                     share, one.matrix_dtype({gate, up, down}), moe);
   for (std::size_t i = 0; i < own.experts.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
     const Weights expert = block.sub("experts", static_cast<int>(own.experts[i]));
@@ -86,8 +88,8 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
           .load(moe.w13, moe.w2))
     return;
   const auto num_own = static_cast<std::int64_t>(own.experts.size());
-  take_rows_or_tiles(block, {up}, {down}, num_own, hidden, share.count,
-                     block.matrix_dtype({up, down}), moe);
+  take_rows_or_tiles(block, {up}, {down}, num_own, hidden, share, block.matrix_dtype({up, down}),
+                     moe);
   // Rows [to, to + rows.count) of this rank's expert `at` from rows of its tensor, all columns or a
   // share of them.
   const auto fill = [&](const ops::Weight& w, std::int64_t at, std::int64_t to,

@@ -277,6 +277,19 @@ void Weights::fill_transposed(const ops::Weight& w, std::int64_t index, std::int
   }
 }
 
+void Weights::require_whole_blocks(const ops::Weight& w, std::string_view name,
+                                   AxisRange columns) const {
+  const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
+  if (!blocks || w.layout != ops::Layout::kTiles || w.format != format_of_blocks(*blocks) ||
+      w.group != kBlockValues || columns.count < 0)
+    return;
+  const std::int64_t values = block_values(*blocks);
+  require(columns.begin % values == 0 && columns.count % values == 0,
+          "{}: ranks of {} columns would share its blocks of {}; fewer ranks have whole blocks, "
+          "and --dtype float32 needs none",
+          path(name), columns.count, values);
+}
+
 void Weights::fill(const ops::Weight& w, std::int64_t index, std::int64_t first,
                    std::string_view name, std::vector<std::int64_t> shape,
                    std::vector<AxisRange> ranges) const {
@@ -309,13 +322,7 @@ void Weights::fill(const ops::Weight& w, std::int64_t index, std::int64_t first,
   // Blocks that are wanted as they are keep their values; other weights are quantised from all of
   // their bits.
   const bool as_blocks = blocks && w.format == format_of_blocks(*blocks) && w.group == kBlockValues;
-  const AxisRange columns = ranges.back();
-  const std::int64_t values = as_blocks ? block_values(*blocks) : 1;
-  require(
-      columns.count < 0 || (columns.begin % values == 0 && columns.count % values == 0),
-      "{}: ranks of {} columns would share its blocks of {}; fewer ranks have whole blocks, and "
-      "--dtype float32 needs none",
-      path(name), columns.count, values);
+  require_whole_blocks(w, name, ranges.back());
   const bool narrow = w.format == ops::Format::kBf16 ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
@@ -373,6 +380,8 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
   if (may_round) {
     if (const std::optional<ops::Weight> fp8 = Fp8Weights(*this, parts, columns, shard).load())
       return *fp8;
+    if (const std::optional<ops::Weight> int8 = Int8Weights(*this, parts, columns, shard).load())
+      return *int8;
   }
   if (const std::optional<ops::Weight> ints =
           FragmentWeights(*this, parts, columns, shard, may_round).load())
@@ -380,8 +389,6 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
   // A file's bfloat16 or float16 stays so in memory, in rows, also where float32 is computed.
-    if (const std::optional<ops::Weight> int8 = Int8Weights(*this, parts, columns, shard).load())
-      return *int8;
   const DType compute = numerics().compute;
   ops::Weight w = form(names, compute == DType::kF32 ? fused_dtype(*this, names) : compute);
   if (w.is_row_major()) {
@@ -392,6 +399,7 @@ ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shar
   const std::string first_name = std::string(parts.begin()->name) + ".weight";
   const AxisRange column_range =
       shard == Shard::kRow ? share(columns, first_name) : AxisRange{0, columns};
+  require_whole_blocks(w, first_name, column_range);
   w.columns = column_range.count;
   for (const WeightPart& part : parts)
     w.rows += shard == Shard::kColumn ? share(part.rows, part.name).count : part.rows;

@@ -206,6 +206,8 @@ class Weights {
   // where all are blocks of one type and may stay so, else of `dtype`; in the layout of ctx's
   // device.
   ops::Weight form(const std::vector<std::string>& full_names, DType dtype) const;
+  // Error{kBadInput}: ranks would share a block of a file that w, in tiles, keeps.
+  void require_whole_blocks(const ops::Weight& w, std::string_view name, AxisRange columns) const;
   // This rank's share of `extent` entries. Error{kBadInput} when they cannot be shared equally.
   AxisRange share(std::int64_t extent, std::string_view what) const;
   // This rank's experts of a layer, and its columns of each (WeightLoader::share_experts).
@@ -225,10 +227,10 @@ class Weights {
   friend class StackedExperts;
   friend class Fp8Weights;
   friend class FragmentWeights;
+  friend class Int8Weights;
   void add(WeightTask task) const;
   void note_rounded(const ops::Weight& w, std::string_view name) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
-  friend class Int8Weights;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                  std::int64_t columns, AxisRange rows, AxisRange column_range) const;
   // Who has a share.
@@ -316,11 +318,11 @@ class WeightLoader {
   friend class StackedExperts;
   friend class Fp8Weights;
   friend class FragmentWeights;
+  friend class Int8Weights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
   // Matrices whose names begin so are widened, which finish() says.
   void note_widened(std::vector<std::string> names, std::string reason);
   // A matrix is rounded while it is read (Numerics::quantization), which finish() says.
-  friend class Int8Weights;
   void note_rounded(std::string name) { rounded_.insert(std::move(name)); }
   void log_rounded() const;
   // Memory on the nodes of the workers that multiply with the tensor.
