@@ -65,8 +65,7 @@ class Row:
 
 FORMATS = [
     Row("float32, bfloat16, float16: safetensors and PyTorch files", YES, YES, "load-format dtype"),
-    Row("GGUF: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K (on a GPU in linear layers)", YES, YES),
-    Row("GGUF: IQ4_NL, IQ4_XS, MXFP4", YES, WIDENED),
+    Row("GGUF: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4", YES, YES),
     Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
     Row("FP8 (e4m3) in linear layers and experts; any checkpoint by `--quantization fp8`", YES, YES, "quantization"),
     Row("INT8, AWQ, GPTQ, NVFP4, compressed-tensors integers in linear layers", YES, YES),

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "layers/weights/expert_blocks.h"
 #include "layers/weights/expert_fragments.h"
 #include "layers/weights/shared_experts.h"
 #include "layers/weights/stacked_experts.h"
@@ -55,7 +56,10 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
     for (int e = 0; e < experts; ++e)
       for (const std::string& name : {gate, up, down}) block.sub("experts", e).leave(name);
   const ExpertShape shape{experts, hidden, width, own};
-  if (ExpertFragments(block, {gate, up, down}, shape).load(moe.w13, moe.w2)) return;
+  const ExpertNames all{gate, up, down};
+  if (ExpertFragments(block, all, shape).load(moe.w13, moe.w2) ||
+      ExpertBlocks(block, all, shape).load(moe.w13, moe.w2))
+    return;
   const Weights one = block.sub("experts", static_cast<int>(shape.alike(block).front()));
   take_rows_or_tiles(one, {gate, up}, {down}, static_cast<std::int64_t>(own.experts.size()), hidden,
                      share, one.matrix_dtype({gate, up, down}), moe);

@@ -207,7 +207,6 @@ std::vector<MatrixForm> forms_in_fragments(const ExactLlama& exact, LayerRange l
 }
 
 TEST_P(GgufBlocks, FragmentsGiveTheLogitsOfWidenedMatrices) {
-  if (!ops::block_unit(GetParam().format).exists()) return;
   const ExactLlama exact(GetParam(), detect_cpu_isa());
   expect_logits_of_widened(exact);
   EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)),
@@ -220,21 +219,23 @@ TEST(GgufBlocksOfSeveralTypes, AreAllInFragments) {
   expect_logits_of_widened(exact);
   EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)),
             "Q4_K in 11 matrices, Q6_K in 4 matrices");
-  // Those that have no units are widened.
   const ExactLlama mixed({ops::kQ5K, "Q5_K"}, detect_cpu_isa(), BlockKind{ops::kIQ4NL, "IQ4_NL"});
   expect_logits_of_widened(mixed);
-  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)), "Q5_K in 11 matrices");
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)),
+            "Q5_K in 11 matrices, IQ4_NL in 4 matrices");
 }
 
-// Heads of their own. A table without units is widened, and the head is not.
+// Heads of their own.
 TEST(GgufBlocksOfSeveralTypes, HeadsAndEmbeddingsAreInFragments) {
-  const BlockKind q4{ops::kQ4K, "Q4_K"}, q6{ops::kQ6K, "Q6_K"}, plain{ops::kIQ4NL, "IQ4_NL"};
+  const BlockKind q4{ops::kQ4K, "Q4_K"}, q6{ops::kQ6K, "Q6_K"}, iq4{ops::kIQ4NL, "IQ4_NL"};
   const ExactLlama exact(q4, detect_cpu_isa(), {}, q6);
   expect_logits_of_widened(exact);
   EXPECT_EQ(computed_as_stored(forms_in_fragments(exact)), "Q6_K in 1 matrix, Q4_K in 15 matrices");
   EXPECT_EQ(widened_when_read(forms_in_fragments(exact)), "");
-  const ExactLlama mixed(plain, detect_cpu_isa(), {}, q6);
-  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)), "Q6_K in 1 matrix");
+  const ExactLlama mixed(iq4, detect_cpu_isa(), {}, q6);
+  expect_logits_of_widened(mixed);
+  EXPECT_EQ(computed_as_stored(forms_in_fragments(mixed)),
+            "Q6_K in 1 matrix, IQ4_NL in 15 matrices");
 }
 
 // One table where the head is the embedding.

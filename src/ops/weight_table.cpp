@@ -146,16 +146,10 @@ constexpr WeightOps fragments(DeviceKind device, Format format, std::string_view
 constexpr WeightOps cpu_fragments(Format format, std::string_view name) {
   return fragments(DeviceKind::kCpu, format, name);
 }
-// No experts.
-constexpr WeightOps block_fragments(DeviceKind device, Format format, std::string_view name) {
-  WeightOps row = fragments(device, format, name);
-  row.accepts = in_blocks_of_fragments;
-  row.linear = cpu::linear_block_fragments;
-  row.experts = nullptr;
-  return row;
-}
 constexpr WeightOps cpu_block_fragments(Format format, std::string_view name) {
-  return block_fragments(DeviceKind::kCpu, format, name);
+  WeightOps row = cpu_fragments(format, name);
+  row.accepts = in_blocks_of_fragments;
+  return row;
 }
 
 // Tiles come before rows: of two layouts that hold a weight, the first is taken.
@@ -192,7 +186,9 @@ constexpr std::array kCpuRows = {cpu_tiles(Format::kF32, "float32 tiles", reads_
                                  cpu_block_fragments(kQ6K, "Q6_K fragments"),
                                  cpu_block_fragments(Format::kInt4Min, "Q4_1 fragments"),
                                  cpu_block_fragments(kQ50, "Q5_0 fragments"),
-                                 cpu_block_fragments(kQ51, "Q5_1 fragments")};
+                                 cpu_block_fragments(kQ51, "Q5_1 fragments"),
+                                 cpu_block_fragments(kIQ4XS, "IQ4_XS fragments"),
+                                 cpu_block_fragments(kIQ4NL, "IQ4_NL fragments")};
 
 // Templates, so that a build without CUDA makes none of these.
 template <bool kBuilt>
@@ -245,11 +241,11 @@ constexpr WeightOps cuda_f32_rows() {
                       const Tensor& rounded, const Tensor& weights, const Tensor& ids) {
     cuda::norm_route(ctx, x, norm, router.data, router_bias, correction_bias, params, normed,
                      logits, rounded, weights, ids);
-// FP8, or int8 with a scale for each row.
   };
   return row;
 }
 
+// FP8, or int8 with a scale for each row.
 template <bool kBuilt>
 constexpr WeightOps cuda_codes(Format format, std::string_view name,
                                std::string_view (*accepts)(const Weight&)) {
@@ -278,6 +274,7 @@ constexpr WeightOps cuda_codes(Format format, std::string_view name,
 template <bool kBuilt>
 constexpr WeightOps cuda_expert_fragments(Format format, std::string_view name) {
   WeightOps row = fragments(DeviceKind::kCuda, format, name);
+  row.linear = nullptr;
   row.experts = cuda::fused_experts_fragments;
   row.experts_add = cuda::experts_add_fragments;
   row.adds_every_expert = true;
@@ -300,7 +297,9 @@ constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
 }
 template <bool kBuilt>
 constexpr WeightOps cuda_block_fragments(Format format, std::string_view name) {
-  return with_linear_fragments<kBuilt>(block_fragments(DeviceKind::kCuda, format, name));
+  WeightOps row = cuda_fragments<kBuilt>(format, name);
+  row.accepts = in_blocks_of_fragments;
+  return row;
 }
 
 template <bool kBuilt>
@@ -325,7 +324,9 @@ std::span<const WeightOps> cuda_table() {
         cuda_block_fragments<kBuilt>(kQ6K, "Q6_K"),
         cuda_block_fragments<kBuilt>(Format::kInt4Min, "Q4_1"),
         cuda_block_fragments<kBuilt>(kQ50, "Q5_0"),
-        cuda_block_fragments<kBuilt>(kQ51, "Q5_1")};
+        cuda_block_fragments<kBuilt>(kQ51, "Q5_1"),
+        cuda_block_fragments<kBuilt>(kIQ4XS, "IQ4_XS"),
+        cuda_block_fragments<kBuilt>(kIQ4NL, "IQ4_NL")};
     return kRows;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "block_bytes.h"
 #include "kernels/types/int_fragments.h"
 #include "nv_units.h"
 #include "ops/elementwise.h"
@@ -46,27 +47,8 @@ constexpr Kind kKinds[] = {
     {ops::kQ2K, 32, DType::kF16, false},        {ops::kQ3K, 32, DType::kF16, false},
     {ops::kQ4K, 32, DType::kF16, false},        {ops::kQ5K, 32, DType::kF16, false},
     {ops::kQ6K, 32, DType::kF16, false},        {Format::kInt4Min, 32, DType::kF16, false},
-    {ops::kQ50, 32, DType::kF16, false},        {ops::kQ51, 32, DType::kF16, false}};
-
-// A byte of a unit of super-blocks: any codes, scales and minima, and a d that keeps numbers below
-// 2.1 2^-exponent.
-double block_byte(Format format, std::int64_t j, int exponent, std::mt19937& random) {
-  const ops::BlockUnit form = ops::block_unit(format);
-  if (j < form.d_at()) return static_cast<double>(random() % 256);
-  // d in [1, 2) times a power of two. Scales times codes are up to 45, 128, 945, 1953 or 4096, and
-  // minima up to 63; codes alone up to 15, 16 or 31.
-  const int power = format == ops::kQ2K                                 ? 6
-                    : format == ops::kQ3K                               ? 7
-                    : format == ops::kQ4K                               ? 10
-                    : format == Format::kInt4Min || format == ops::kQ50 ? 5
-                    : format == ops::kQ51                               ? 6
-                                                                        : 12,
-            power_of_min = form.num_d() == 1 ? 7 : 2;
-  const bool is_min = form.has_minima && (j - form.d_at()) % 4 >= 2;
-  const F16 d(std::ldexp(1 + static_cast<float>(random() % 256) / 256,
-                         -exponent - (is_min ? power_of_min : power)));
-  return static_cast<double>(j % 2 == 0 ? d.bits & 255 : d.bits >> 8);
-}
+    {ops::kQ50, 32, DType::kF16, false},        {ops::kQ51, 32, DType::kF16, false},
+    {ops::kIQ4XS, 32, DType::kF16, false},      {ops::kIQ4NL, 32, DType::kF16, false}};
 
 // Numbers w have a root mean square below 0.8 2^-exponent, and are below 4 2^-exponent.
 struct IntTwin {

@@ -34,11 +34,18 @@ struct Stored {
   Format format;
   std::int64_t group;
   std::string_view name;
+  float d = 0;  // of blocks, about
+
+  bool is_blocks() const { return ops::block_unit(format).exists(); }
 };
 constexpr Stored kStored[] = {
     {Format::kFp8, 128, "FP8"},           {Format::kInt8, 32, "int8 groups"},
     {Format::kInt4, 32, "int4 groups"},   {Format::kInt4Zero, 128, "int4 with zeros"},
     {Format::kMxFp4, 32, "MXFP4 groups"}, {Format::kNvFp4, 16, "NVFP4 groups"}};
+// Gate and up, and `down` of experts as GGUF files have them. The first pair has super-blocks.
+constexpr Stored kExpertBlocks[][2] = {
+    {{ops::kQ4K, 32, "Q4_K", 4e-4F}, {ops::kQ6K, 32, "Q6_K", 1e-4F}},
+    {{ops::kIQ4NL, 32, "IQ4_NL", 4e-3F}, {ops::kQ50, 32, "Q5_0", 2e-2F}}};
 
 // Random matrices in fragments on the device of `check`, and their numbers.
 class FragmentStack {
@@ -55,7 +62,7 @@ class FragmentStack {
     weight_.columns = columns;
     memory_ = Buffer(count * fragment_bytes(weight_), check.device());
     weight_.data = memory_.tensor(DType::kU8, {count, fragment_bytes(weight_)});
-    for (std::int64_t i = 0; i < count; ++i) put(i);
+    for (std::int64_t i = 0; i < count; ++i) form.is_blocks() ? put_blocks(i, form.d) : put(i);
   }
   const ops::Weight& weight() const { return weight_; }
   double at(std::int64_t index, std::int64_t row, std::int64_t column) const {
@@ -89,6 +96,14 @@ class FragmentStack {
       }
     put_fragment_rows(weight_, index, 0, rows,
                       [&](std::int64_t row) { return CodeRow{&codes, row, rows}; }, {});
+  }
+  void put_blocks(std::int64_t index, float d) {
+    const auto model = ops::testing::SuperBlockMatrix::random(
+        weight_.format, weight_.rows, weight_.columns, static_cast<unsigned>(random_()), d);
+    for (std::int64_t r = 0; r < weight_.rows; ++r)
+      for (std::int64_t c = 0; c < weight_.columns; ++c) numbers_.push_back(model.value(r, c));
+    put_block_rows(weight_, index, 0, weight_.rows, 0,
+                   [&](std::int64_t row) { return model.bytes.data() + row * model.row_bytes(); });
   }
   std::uint8_t random_code() {
     const auto bits = static_cast<std::uint8_t>(random_() >> 8);
@@ -176,7 +191,8 @@ void check_super_blocks(KernelCheck& check, std::int64_t rows, std::int64_t colu
     w.input = DType::kBF16, w.rows = n, w.columns = columns;
     const Buffer memory(fragment_bytes(w), check.device());
     w.data = memory.tensor(DType::kU8, {1, fragment_bytes(w)});
-    put_block_rows(w, 0, Tensor::dense(model.bytes.data(), DType::kU8, {n, model.row_bytes()}));
+    put_block_rows(w, 0, 0, 0,
+                   Tensor::dense(model.bytes.data(), DType::kU8, {n, model.row_bytes()}));
     check_table(
         check, fmt::format("{} fragments", name), w,
         [&](std::int64_t row, std::int64_t k) { return model.value(row, k); },
@@ -289,11 +305,13 @@ double silu(double x) {
   return x / (1 + std::exp(-x));
 }
 
-void check_experts(KernelCheck& check, const Stored& form, std::int64_t hidden,
-                   std::int64_t width) {
+void check_experts(KernelCheck& check, const Stored& up_form, const Stored& down_form,
+                   std::int64_t hidden, std::int64_t width) {
   constexpr std::int64_t kExperts = 4, kTop = 2, kTokens = 2;
-  const FragmentStack w13(check, form, kExperts, 2 * width, hidden, 64),
-      w2(check, form, kExperts, hidden, width, 65);
+  const FragmentStack w13(check, up_form, kExperts, 2 * width, hidden, 64),
+      w2(check, down_form, kExperts, hidden, width, 65);
+  // Weights of blocks may be rounded to bfloat16.
+  const auto rounding = [](const Stored& form) { return form.is_blocks() ? 1.01 * kBf16Unit : 0; };
   Sample x(check, DType::kBF16, {kTokens, hidden}), weights(check, DType::kF32, {kTokens, kTop});
   Sample ids(check, DType::kI32, {kTokens, kTop}), out(check, DType::kF32, {kTokens, hidden});
   x.fill(66, 0.05);
@@ -317,7 +335,7 @@ void check_experts(KernelCheck& check, const Stored& form, std::int64_t hidden,
       const double gate = dot(ops::gate_row_of_fragments(i), gate_size),
                    up = dot(ops::up_row_of_fragments(i), up_size), value = silu(gate) * up;
       inner.push_back(value);
-      inner_error.push_back((sum_error(hidden) + 4 * kFloatUnit) *
+      inner_error.push_back((sum_error(hidden) + 4 * kFloatUnit + rounding(up_form)) *
                                 (1.1 * gate_size * std::abs(up) + std::abs(silu(gate)) * up_size) +
                             std::abs(value) * (48 * kFloatUnit + kBf16Unit) + 1e-30);
     }
@@ -331,12 +349,15 @@ void check_experts(KernelCheck& check, const Stored& form, std::int64_t hidden,
       }
       const auto at = static_cast<std::size_t>(t * hidden + r);
       sums[at] += weights.at(pair) * sum;
-      errors[at] +=
-          std::abs(weights.at(pair)) * (error + (sum_error(width) + 8 * kFloatUnit) * size);
+      errors[at] += std::abs(weights.at(pair)) *
+                    (error + (sum_error(width) + 8 * kFloatUnit + rounding(down_form)) * size);
     }
   }
-  check.compare(fmt::format("fused_experts {}", form.name), fmt::format("{} x {}", hidden, width),
-                out, Expected{std::move(sums), std::move(errors)}, [&](Context& ctx) {
+  const std::string name = up_form.name == down_form.name
+                               ? std::string(up_form.name)
+                               : fmt::format("{} and {}", up_form.name, down_form.name);
+  check.compare(fmt::format("fused_experts {}", name), fmt::format("{} x {}", hidden, width), out,
+                Expected{std::move(sums), std::move(errors)}, [&](Context& ctx) {
                   const ops::MoeWorkspace workspace =
                       ops::take_moe_workspace(*ctx.arena, kTokens, kTop, kExperts, hidden, width,
                                               ops::prepared_shape(ctx, w2.weight(), kTokens));
@@ -366,7 +387,11 @@ void check_stored_experts(KernelCheck& check, const ModelConfig& config) {
   // Wide experts are alike.
   const std::int64_t width = std::min<std::int64_t>(config.moe->moe_intermediate_size, 512);
   if (width % 8 != 0 || config.hidden_size % 8 != 0) return;
-  for (const Stored& form : kStored) check_experts(check, form, config.hidden_size, width);
+  for (const Stored& form : kStored) check_experts(check, form, form, config.hidden_size, width);
+  for (const auto& [up, down] : kExpertBlocks)
+    if (config.hidden_size % ops::super_columns(up.format) == 0 &&
+        width % ops::super_columns(down.format) == 0)
+      check_experts(check, up, down, config.hidden_size, width);
 }
 
 }  // namespace sluice

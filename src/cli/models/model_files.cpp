@@ -67,7 +67,7 @@ FileBlocks blocks_of_file(const ServingPlan& plan, const ModelConfig& config,
     return source.find(name)->blocks.has_value();
   });
   if (!out.any || !plan.numerics().keep_blocks) return out;
-  // A CPU tells the forms of a GPU, too: those follow from the numerics.
+  // A CPU tells the forms of Hopper, too: those follow from the numerics.
   Context ctx;
   ctx.cpu_isa = detect_cpu_isa();
   const std::vector<MatrixForm> forms =

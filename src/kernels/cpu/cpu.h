@@ -48,9 +48,6 @@ void linear_int8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& b
 // Of weights in fragments; x [M, K] f32 or bf16.
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                       const Tensor& out);
-// The same of super-blocks in fragments.
-void linear_block_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
-                            const Tensor& out);
 // Rows of the table as bfloat16 has them; integers and super-blocks.
 void embedding_fragments(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out);
 void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,

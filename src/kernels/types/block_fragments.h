@@ -24,9 +24,11 @@ inline BF16 block_value(const BlockUnit& form, const BlockRow& row, int column) 
             minimum = row.minima[group], code = row.codes[column];
   const auto d = static_cast<float>(row.d[at]), d_min = static_cast<float>(row.d_min[at]);
   const float s = d * static_cast<float>(scale),
-              c = std::fma(-(kCodeBase + static_cast<float>(form.offset)), s,
-                           -(d_min * static_cast<float>(minimum)));
-  return BF16(std::fma(kCodeBase + static_cast<float>(code), s, c));
+              c = form.has_table ? 0
+                                 : std::fma(-(kCodeBase + static_cast<float>(form.offset)), s,
+                                            -(d_min * static_cast<float>(minimum))),
+              number = static_cast<float>(form.has_table ? kIq4Numbers[code] : kCodeBase + code);
+  return BF16(std::fma(number, s, c));
 }
 
 namespace block_fragments {

@@ -6,7 +6,8 @@
 //
 // in float32, for the code u of a column, and scale and minimum of its group. Without minima the
 // second product is 0. That is the number of the file, rounded once but for a last bit of c: codes
-// as numbers 128 + u cost two instructions a pair on a GPU.
+// as numbers 128 + u cost two instructions a pair on a GPU. Where a table has the number of a code,
+// that takes the place of 128 + u, and c is 0.
 //
 //   form             code            groups of  scale, minimum           offset
 //   kQ2K             2 bits          16         4 bits each              0
@@ -17,6 +18,8 @@
 //   kInt4Min (Q4_1)  4 bits          32         1 and -1: d, and m for d_min, of each group
 //   kQ50             4 + 1 bits      32         1; none: d of each group 16
 //   kQ51             4 + 1 bits      32         as kInt4Min              0
+//   kIQ4XS           4 bits          32         8 bits with a sign; none table
+//   kIQ4NL           4 bits          32         1; none: d of each group table
 //
 // A unit is one run of bytes, without gaps:
 //
@@ -24,7 +27,7 @@
 //           of each lane
 //   high    upper bits: 16 bytes (2 bits) or 8 (1 bit) of each lane
 //   scales  [16 rows], of each 8 bytes (kQ6K, kQ2K: scale | minimum << 4), or 4: kQ3K the low
-//           nibbles of its scales; kQ4K and kQ5K bytes, scale | (minimum & 3) << 6
+//           nibbles of its scales; kQ4K and kQ5K bytes, scale | (minimum & 3) << 6; kIQ4XS bytes
 //   more    [16 rows] 16 bits: kQ3K pairs of upper bits; kQ4K, kQ5K nibbles minimum >> 2; else none
 //   d       [16 rows], of each, or of each of its groups, float16, with d_min where there are
 //   minima
@@ -44,6 +47,7 @@ struct BlockUnit {
   int offset = 0;                       // of codes
   int scale_bytes = 0, more_bytes = 0;  // of a row
   bool has_minima = false;
+  bool has_table = false;  // kIq4Numbers
 
   constexpr bool exists() const { return groups > 0; }
   // Of a code as plans count them (kernels/cuda/gemm/int_plan.h): 4 or 8.
@@ -67,11 +71,17 @@ constexpr BlockUnit block_unit(Format format) {
   if (format == Format::kInt4Min) return {4, 0, 4, 0, 0, 0, true};
   if (format == kQ50) return {4, 1, 4, 16, 0, 0, false};
   if (format == kQ51) return {4, 1, 4, 0, 0, 0, true};
+  if (format == kIQ4XS) return {4, 0, 4, 0, 4, 0, false, true};
+  if (format == kIQ4NL) return {4, 0, 4, 0, 0, 0, false, true};
   return {};
 }
 
 // What a code has above its value as a number: 128 is the least power of two whose bfloat16 has a
 // bit for each bit of a code.
 inline constexpr float kCodeBase = 128;
+
+// Numbers of the codes of IQ4_NL and IQ4_XS. Source: ggml, `kvalues_iq4nl`.
+inline constexpr std::int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                1,    13,   25,  38,  53,  69,  89,  113};
 
 }  // namespace sluice::ops

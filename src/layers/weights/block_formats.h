@@ -1,48 +1,48 @@
 // The format of each type of GGUF's blocks, with the same values.
 #pragma once
 
+#include <optional>
+
 #include "checkpoint/tensors/quantized_blocks.h"
 #include "kernels/types/block_units.h"
 #include "kernels/types/super_formats.h"
 
 namespace sluice {
 
+struct BlockFormat {
+  BlockType blocks;
+  ops::Format format;
+};
+inline constexpr BlockFormat kBlockFormats[] = {{BlockType::kQ8_0, ops::Format::kInt8},
+                                                {BlockType::kQ4_0, ops::Format::kInt4},
+                                                {BlockType::kQ4_1, ops::Format::kInt4Min},
+                                                {BlockType::kQ5_0, ops::kQ50},
+                                                {BlockType::kQ5_1, ops::kQ51},
+                                                {BlockType::kIQ4NL, ops::kIQ4NL},
+                                                {BlockType::kQ2K, ops::kQ2K},
+                                                {BlockType::kQ3K, ops::kQ3K},
+                                                {BlockType::kQ4K, ops::kQ4K},
+                                                {BlockType::kQ5K, ops::kQ5K},
+                                                {BlockType::kQ6K, ops::kQ6K},
+                                                {BlockType::kIQ4XS, ops::kIQ4XS},
+                                                {BlockType::kMxFp4, ops::Format::kMxFp4}};
+
 constexpr ops::Format format_of_blocks(BlockType blocks) {
-  switch (blocks) {
-    case BlockType::kQ8_0:
-      return ops::Format::kInt8;
-    case BlockType::kQ4_0:
-      return ops::Format::kInt4;
-    case BlockType::kQ4_1:
-      return ops::Format::kInt4Min;
-    case BlockType::kQ5_0:
-      return ops::kQ50;
-    case BlockType::kQ5_1:
-      return ops::kQ51;
-    case BlockType::kIQ4NL:
-      return ops::kIQ4NL;
-    case BlockType::kQ2K:
-      return ops::kQ2K;
-    case BlockType::kQ3K:
-      return ops::kQ3K;
-    case BlockType::kQ4K:
-      return ops::kQ4K;
-    case BlockType::kQ5K:
-      return ops::kQ5K;
-    case BlockType::kQ6K:
-      return ops::kQ6K;
-    case BlockType::kIQ4XS:
-      return ops::kIQ4XS;
-    case BlockType::kMxFp4:
-      return ops::Format::kMxFp4;
-  }
+  for (const BlockFormat& row : kBlockFormats)
+    if (row.blocks == blocks) return row.format;
   return ops::Format::kF32;
 }
+// Nothing: no blocks have the format.
+constexpr std::optional<BlockType> blocks_of_format(ops::Format format) {
+  for (const BlockFormat& row : kBlockFormats)
+    if (row.format == format) return row.blocks;
+  return {};
+}
 
-// Whether a GPU holds linear layers of this type in fragments. Q8_0 and Q4_0 are integers there.
-constexpr bool has_fragments_of(BlockType blocks) {
-  return blocks == BlockType::kQ8_0 || blocks == BlockType::kQ4_0 ||
-         ops::block_unit(format_of_blocks(blocks)).exists();
+// Whether a GPU holds the type in units of its own (kernels/types/block_units.h). Others are
+// integers or MXFP4 in fragments.
+constexpr bool has_block_units(BlockType blocks) {
+  return ops::block_unit(format_of_blocks(blocks)).exists();
 }
 
 }  // namespace sluice

@@ -30,7 +30,8 @@ struct Type {
 const Type kTypes[] = {{BlockType::kQ4_1, {0, 2}}, {BlockType::kQ5_0, {0}},
                        {BlockType::kQ5_1, {0, 2}}, {BlockType::kQ2K, {80, 82}},
                        {BlockType::kQ3K, {108}},   {BlockType::kQ4K, {0, 2}},
-                       {BlockType::kQ5K, {0, 2}},  {BlockType::kQ6K, {208}}};
+                       {BlockType::kQ5K, {0, 2}},  {BlockType::kQ6K, {208}},
+                       {BlockType::kIQ4XS, {0}},   {BlockType::kIQ4NL, {0}}};
 
 // Random blocks of a file, their values, and a weight that was filled with them in two pieces.
 struct Filled {
@@ -61,7 +62,7 @@ struct Filled {
     std::memset(memory.data(), 0xFF, static_cast<std::size_t>(fragment_bytes(w)));
     w.data = memory.tensor(DType::kU8, {1, fragment_bytes(w)});
     for (const std::int64_t first : {16, 0})
-      put_block_rows(w, first,
+      put_block_rows(w, 0, first, 0,
                      Tensor::dense(bytes.data() + first * row_bytes, DType::kU8,
                                    {first == 0 ? 16 : kRows - first, row_bytes}));
   }
@@ -94,6 +95,41 @@ TEST(BlockFragments, ValuesAreTheFilesRoundedOnce) {
         ASSERT_NEAR(value, wanted, 0x1.01p-8f * std::abs(wanted) + 0x1p-16f * std::abs(scale))
             << block_type_name(type.type) << " " << n << ", " << k;
       }
+  }
+}
+
+// A rank's columns may begin or end with half a super-block.
+TEST(BlockFragments, RanksMayShareASuperBlock) {
+  for (const Type& type : kTypes) {
+    const std::int64_t values = block_values(type.type);
+    const Filled whole(type, 768);
+    for (const AxisRange share : {AxisRange{0, 384}, AxisRange{384, 384}, AxisRange{128, 128}}) {
+      const BlockColumns columns = block_columns(type.type, share).value();
+      EXPECT_EQ(columns.read.begin % values + columns.read.count % values, 0);
+      EXPECT_EQ(columns.read.begin + columns.skipped, share.begin);
+      ops::Weight w = whole.w;
+      w.columns = share.count;
+      Buffer memory(fragment_bytes(w));
+      w.data = memory.tensor(DType::kU8, {1, fragment_bytes(w)});
+      put_block_rows(w, 0, 0, kRows, columns.skipped, [&](std::int64_t r) {
+        return reinterpret_cast<const std::uint8_t*>(whole.bytes.data()) + r * whole.row_bytes +
+               columns.read.begin / values * block_bytes(type.type);
+      });
+      const ops::BlockUnit form = ops::block_unit(w.format);
+      for (std::int64_t n = 0; n < kRows; ++n)
+        for (std::int64_t k = 0; k < share.count; ++k) {
+          const auto* unit = static_cast<const std::uint8_t*>(w.data.data) +
+                             (n / 16 * ops::fragment_units(w.columns) + k / 128) * form.bytes();
+          const ops::BlockRow row = ops::block_row_of(w.format, static_cast<int>(n % 16), unit),
+                              wanted = whole.row(n, share.begin + k);
+          ASSERT_EQ(static_cast<float>(ops::block_value(form, row, static_cast<int>(k % 128))),
+                    static_cast<float>(
+                        ops::block_value(form, wanted, static_cast<int>((share.begin + k) % 128))))
+              << block_type_name(type.type) << " " << n << ", " << k;
+        }
+    }
+    EXPECT_EQ(block_columns(type.type, {0, 64}).has_value(), values == 32);
+    EXPECT_FALSE(block_columns(type.type, {16, 128}));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "layers/weights/fragment_weights.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "kernels/types/int_fragments.h"
@@ -16,7 +15,6 @@ namespace {
 using ops::Format;
 
 constexpr std::int64_t kRows = ops::kFragmentRows;
-constexpr std::int64_t kMiddleOfByte = 128;
 // A piece that a thread reads and packs at once.
 constexpr std::int64_t kPieceRows = 1024, kPieceElements = 8 << 20;
 
@@ -67,8 +65,7 @@ std::optional<FragmentForm> FragmentWeights::form() const {
   if (rounds && !all([&](const Part& part) { return !weights_.stays_plain(part.name); })) return {};
   // Kernels of many rows of super-blocks are those of Hopper.
   const auto multiplies = [&](BlockType type) {
-    return has_fragments_of(type) && (!ops::block_unit(format_of_blocks(type)).exists() ||
-                                      ops::multiplies_experts_in_fragments(weights_.loader_->ctx_));
+    return !has_block_units(type) || ops::multiplies_experts_in_fragments(weights_.loader_->ctx_);
   };
   const bool stored = !rounds && may_round_ &&
                       all([](const Part& part) { return part.stored != nullptr; }),
@@ -95,8 +92,7 @@ std::optional<FragmentForm> FragmentWeights::form() const {
   } else if (blocks) {
     form.format = format_of_blocks(*parts_.front().blocks);
     form.group = kBlockValues;
-    const std::int64_t columns = block_values(*parts_.front().blocks);
-    if (columns_.begin % columns != 0 || columns_.count % columns != 0)
+    if (!block_columns(*parts_.front().blocks, columns_))
       form.reason = "ranks share a block of columns";
   } else {
     std::vector<StoredBox> boxes;
@@ -167,45 +163,18 @@ void FragmentWeights::add_stored(const ops::Weight& w, const Part& part,
 }
 
 void FragmentWeights::add_blocks(const ops::Weight& w, const Part& part) const {
+  const BlockColumns columns = block_columns(*part.blocks, columns_).value();
   const std::int64_t piece = piece_rows(all_columns_);
   for (std::int64_t begin = 0; begin < part.rows.count; begin += piece) {
     const std::int64_t count = std::min(piece, part.rows.count - begin);
     weights_.add({.name = weights_.path(part.name),
                   .shape = {part.part->stored_rows(), all_columns_},
-                  .ranges = {{part.rows.begin + begin, count}, columns_},
+                  .ranges = {{part.rows.begin + begin, count}, columns.read},
                   .place = {},
                   .dtype = DType::kU8,
-                  .use =
-                      [w, first = part.first + begin](const Tensor& box, std::int64_t row) {
-                        if (ops::block_unit(w.format).exists())
-                          return put_block_rows(w, first + row, box);
-                        QuantCodes codes = empty_codes(w, box.dim(0));
-                        const auto* block = static_cast<const std::byte*>(box.data);
-                        for (std::int64_t r = 0; r < box.dim(0); ++r)
-                          for (std::int64_t g = 0; g < w.columns / kBlockValues; ++g) {
-                            std::uint8_t* to =
-                                codes.codes.data() + r * w.columns + g * kBlockValues;
-                            F16 scale;
-                            if (w.format == Format::kInt8) {
-                              BlockQ8_0 stored;
-                              std::memcpy(&stored, block, sizeof stored);
-                              for (int i = 0; i < 32; ++i)
-                                to[i] = static_cast<std::uint8_t>(stored.q[i] + kMiddleOfByte);
-                              scale = stored.d;
-                              block += sizeof stored;
-                            } else {
-                              BlockQ4_0 stored;
-                              std::memcpy(&stored, block, sizeof stored);
-                              for (int i = 0; i < 16; ++i)
-                                to[i] = stored.q[i] & 15, to[i + 16] = stored.q[i] >> 4;
-                              scale = stored.d;
-                              block += sizeof stored;
-                            }
-                            codes.scales[static_cast<std::size_t>(g * box.dim(0) + r)] =
-                                static_cast<float>(scale);
-                          }
-                        put_rows(w, first + row, codes, {});
-                      },
+                  .use = [w, first = part.first + begin, skipped = columns.skipped](
+                             const Tensor& box,
+                             std::int64_t row) { put_block_rows(w, 0, first + row, skipped, box); },
                   .as_blocks = true});
   }
 }

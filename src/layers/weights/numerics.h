@@ -34,7 +34,7 @@ struct Numerics {
   // CPU; and random weights of a checkpoint that stores them so.
   std::optional<ops::Format> experts_rounded_to = {};
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
-  // widened. On a GPU only types are kept that it multiplies (layers/weights/fragment_weights.h).
+  // widened. On a GPU, with int_fragments, they lie in fragments.
   bool keep_blocks = false;
 
   // Type of the KV cache if it differs from GEMM inputs: kF32, kBF16, kI8 or kF8E4M3.

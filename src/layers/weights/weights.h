@@ -223,6 +223,7 @@ class Weights {
 
  private:
   friend class WeightLoader;
+  friend class ExpertBlocks;
   friend class ExpertFragments;
   friend class StackedExperts;
   friend class Fp8Weights;
@@ -314,6 +315,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
+  friend class ExpertBlocks;
   friend class ExpertFragments;
   friend class StackedExperts;
   friend class Fp8Weights;

@@ -93,9 +93,7 @@ TEST(WeightTable, RowsAreWhole) {
     const bool is_fragments = row.layout == Layout::kFragments,
                has_all = row.layout != Layout::kRows || !is_quantised(row.format);
     EXPECT_EQ(has_all, row.embed != nullptr);
-    if (!is_fragments) {
-      EXPECT_EQ(has_all, row.experts != nullptr);
-    }
+    EXPECT_EQ(has_all, row.experts != nullptr);
     const bool has_layout = row.layout != Layout::kRows, packs = has_layout && !is_fragments;
     EXPECT_EQ(has_layout, row.packed_bytes != nullptr);
     EXPECT_EQ(packs, row.pack && row.block_row_bytes);

@@ -1,15 +1,18 @@
 // Blocks of GGUF files in the order of MMA fragments (kernels/types/block_units.h): what the
 // kernels of a GPU compute. A CPU serves such blocks in tiles (super_layout.h), which are faster.
-#include "kernels/types/block_fragments.h"
+#include "kernels/cpu/fragments/block_fragments.h"
+
+#include <vector>
+
 #include "kernels/cpu/common/bias.h"
 #include "kernels/cpu/common/rows.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/types/block_fragments.h"
 
 namespace sluice::cpu {
 namespace {
 
 // The 16 rows of a tile, [16][whole units of columns].
-std::vector<float> widened_tile(const Weight& w, std::int64_t tile) {
+std::vector<float> widened_tile(const ops::Weight& w, std::int64_t tile) {
   const ops::BlockUnit form = ops::block_unit(w.format);
   const std::int64_t units = ops::fragment_units(w.columns), width = units * ops::kFragmentColumns;
   std::vector<float> out(static_cast<std::size_t>(ops::kFragmentRows * width));
@@ -33,7 +36,7 @@ float dot(const T* x, const float* w, std::int64_t columns) {
 
 }  // namespace
 
-void linear_block_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+void linear_block_fragments(Context& ctx, const Tensor& x, const ops::Weight& w, const Tensor& bias,
                             const Tensor& out) {
   const std::int64_t width = ops::fragment_units(w.columns) * ops::kFragmentColumns;
   parallel(ctx, ops::fragment_tiles(w.rows), ops::kFragmentRows * width * x.dim(0),

@@ -8,6 +8,7 @@
 #include "kernels/cpu/common/bias.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/fragments/block_fragments.h"
 #include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/fragments/int8_rows.h"
 
@@ -110,6 +111,7 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
   const std::int64_t rows = x.dim(0);
   if (rows == 0 || w.rows == 0) return;
   if (w.int8_rows) return linear_int8_rows(ctx, x, w, bias, out);
+  if (ops::block_unit(w.format).exists()) return linear_block_fragments(ctx, x, w, bias, out);
   const FragmentRows kernel = fragment_rows(ctx.cpu_isa, x.dtype);
   const FragmentColumns columns(w, kernel.input);
   FragmentProduct args{.w = static_cast<const std::uint8_t*>(w.data.data),

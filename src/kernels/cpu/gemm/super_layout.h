@@ -51,6 +51,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/tiles.h"
+#include "kernels/types/block_units.h"
 
 namespace sluice::cpu {
 
@@ -68,9 +69,7 @@ enum class SuperKind : std::uint8_t {
 };
 inline constexpr std::size_t kNumSuperKinds = 10;
 
-// Source: ggml, `kvalues_iq4nl` and `kvalues_mxfp4` of ggml-common.h.
-inline constexpr std::int8_t kIQ4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                              1,    13,   25,  38,  53,  69,  89,  113};
+// Source: ggml, `kvalues_mxfp4` of ggml-common.h.
 inline constexpr std::int8_t kHalvesOfE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                                   0, -1, -2, -3, -4, -6, -8, -12};
 
@@ -92,7 +91,7 @@ struct SuperTraits {
   // The integer of a weight.
   constexpr int value(int u) const {
     if (values == SuperValues::kNone) return u - offset;
-    return values == SuperValues::kIQ4 ? kIQ4Table[u] : kHalvesOfE2m1[u];
+    return values == SuperValues::kIQ4 ? ops::kIq4Numbers[u] : kHalvesOfE2m1[u];
   }
 };
 

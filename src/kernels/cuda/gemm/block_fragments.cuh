@@ -9,30 +9,29 @@
 
 namespace sluice::cuda {
 
-constexpr ops::BlockUnit block_unit_of(IntKind kind) {
-  switch (kind) {
-    case IntKind::kQ2K:
-      return ops::block_unit(ops::kQ2K);
-    case IntKind::kQ3K:
-      return ops::block_unit(ops::kQ3K);
-    case IntKind::kQ4K:
-      return ops::block_unit(ops::kQ4K);
-    case IntKind::kQ5K:
-      return ops::block_unit(ops::kQ5K);
-    case IntKind::kQ6K:
-      return ops::block_unit(ops::kQ6K);
-    case IntKind::kQ41:
-      return ops::block_unit(ops::Format::kInt4Min);
-    case IntKind::kQ50:
-      return ops::block_unit(ops::kQ50);
-    case IntKind::kQ51:
-      return ops::block_unit(ops::kQ51);
-    default:
-      return {};
-  }
-}
 template <IntKind kKind>
 inline constexpr bool kIsBlocks = block_unit_of(kKind).exists();
+
+// Four numbers of a table from code kFrom on, a byte each: the sign, then seven bits of the size.
+constexpr std::uint32_t four_iq4_numbers(int from) {
+  std::uint32_t four = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int number = ops::kIq4Numbers[from + i];
+    four |= static_cast<std::uint32_t>(number < 0 ? 128 - number : number) << 8 * i;
+  }
+  return four;
+}
+template <int kFrom>
+inline constexpr std::uint32_t kFourIq4Numbers = four_iq4_numbers(kFrom);
+
+// Looks up the four codes in the low nibbles of `codes`, a byte each. A selector of __byte_perm has
+// three bits, so both halves of the table are read, and bit 3 chooses.
+__device__ inline std::uint32_t iq4_numbers(std::uint32_t codes) {
+  const std::uint32_t at = codes & 0x7777u,
+                      low = __byte_perm(kFourIq4Numbers<0>, kFourIq4Numbers<4>, at),
+                      high = __byte_perm(kFourIq4Numbers<8>, kFourIq4Numbers<12>, at);
+  return __byte_perm(low, high, (codes >> 1 & 0x4444u) | 0x3210u);
+}
 
 // x left by a number of bits, which may be negative.
 __device__ inline std::uint32_t moved(std::uint32_t x, int left) {
@@ -63,14 +62,15 @@ class BlockFragments {
     read_groups(unit, half, lane / 4);
   }
 
-  // A weight is s code + c, or s code without minima. Codes of MMA `step` are exact: 128 + u, or u
-  // less its offset.
+  // A weight is s code + c, or s code without minima. Codes of MMA `step` are exact: 128 + u, u
+  // less its offset, or the number of a table.
   __device__ void to_codes(int step, std::uint32_t (&a)[4]) const {
     constexpr std::uint32_t kZero = 0x4300u + kForm.offset;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       a[i] = pair_of(step, i);
-      if constexpr (!kHasMinima) a[i] = subtract_bf16(a[i], kZero << 16 | kZero);
+      if constexpr (!kHasMinima && !kForm.has_table)
+        a[i] = subtract_bf16(a[i], kZero << 16 | kZero);
     }
   }
   __device__ float s(int r, int group) const { return scale_[r][group]; }
@@ -89,8 +89,18 @@ class BlockFragments {
   }
 
  private:
+  // Two numbers of a table as bfloat16, of register i. Their signs are in bits 15 and 31, and 128
+  // plus a size is a size in the mantissa of 128. The compiler looks up all registers at once.
+  __device__ std::uint32_t numbers_of(int step, int i) const {
+    const std::uint32_t codes = word(low_, step),
+                        pair = __byte_perm(iq4_numbers(codes), iq4_numbers(codes >> 16),
+                                           0x4400 + 0x1111 * i),
+                        size = subtract_bf16((pair & 0x007F007Fu) | 0x43004300u, 0x43004300u);
+    return size | (pair & 0x80008000u);
+  }
   // Two codes of register i. A code in the mantissa of 128 is 128 + u.
   __device__ std::uint32_t pair_of(int step, int i) const {
+    if constexpr (kForm.has_table) return numbers_of(step, i);
     const std::uint32_t low = kForm.low_bits == 4 ? word(low_, step) >> (4 * i)
                                                   : word(low_, step / 2) >> (2 * i + step % 2 * 8);
     constexpr std::uint32_t kMask = kForm.low_bits == 4 ? 0x000F000Fu : 0x00030003u;
@@ -132,6 +142,8 @@ class BlockFragments {
       more = (more | more << 12) & 0x000F000Fu;
       more = (more | more << 6) & 0x03030303u;
       return {low | more << 4, 0, 32};
+    } else if constexpr (kKind == IntKind::kIQ4XS) {
+      return {half_at(scales + half * 2) ^ 0x8080u, 0, 128};
     } else {
       const std::uint32_t four = *reinterpret_cast<const std::uint32_t*>(scales + half * 4);
       if constexpr (kKind == IntKind::kQ2K)
@@ -143,7 +155,7 @@ class BlockFragments {
 
   __device__ void set(int r, int group, float s, float lowered) {
     scale_[r][group] = s;
-    base_[r][group] = fmaf(-(ops::kCodeBase + kForm.offset), s, -lowered);
+    base_[r][group] = kForm.has_table ? 0.0f : fmaf(-(ops::kCodeBase + kForm.offset), s, -lowered);
   }
   __device__ void read_groups(const unsigned char* unit, int half, int g) {
 #pragma unroll

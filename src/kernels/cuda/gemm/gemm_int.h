@@ -1,9 +1,10 @@
 // GEMMs with weights in fragments inside kernels/cuda (kernels/types/int_fragments.h). kFp8:
-// experts alone. kFp4: MXFP4. kNvFp4: NVFP4. kQ2K to kQ6K: kernels/types/block_units.h.
+// experts alone. kFp4: MXFP4. kNvFp4: NVFP4. From kQ2K on: kernels/types/block_units.h.
 #pragma once
 
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/int_plan.h"
+#include "kernels/types/block_units.h"
 #include "kernels/types/weight.h"
 
 namespace sluice::cuda {
@@ -21,8 +22,27 @@ enum class IntKind : std::uint8_t {
   kQ6K,
   kQ41,
   kQ50,
-  kQ51
+  kQ51,
+  kIQ4XS,
+  kIQ4NL
 };
+
+struct BlockKind {
+  IntKind kind;
+  ops::Format format;
+};
+inline constexpr BlockKind kBlockKinds[] = {
+    {IntKind::kQ2K, ops::kQ2K},     {IntKind::kQ3K, ops::kQ3K},
+    {IntKind::kQ4K, ops::kQ4K},     {IntKind::kQ5K, ops::kQ5K},
+    {IntKind::kQ6K, ops::kQ6K},     {IntKind::kQ41, ops::Format::kInt4Min},
+    {IntKind::kQ50, ops::kQ50},     {IntKind::kQ51, ops::kQ51},
+    {IntKind::kIQ4XS, ops::kIQ4XS}, {IntKind::kIQ4NL, ops::kIQ4NL}};
+// Of another kind: no unit.
+constexpr ops::BlockUnit block_unit_of(IntKind kind) {
+  for (const BlockKind& row : kBlockKinds)
+    if (row.kind == kind) return ops::block_unit(row.format);
+  return {};
+}
 
 // Weights of a GEMM; GemmArgs::w is not read.
 struct IntWeights {

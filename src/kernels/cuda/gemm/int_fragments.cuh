@@ -241,6 +241,10 @@ void with_int_kind(const IntWeights& w, Body&& body) {
       return body.template operator()<IntKind::kQ50, false>();
     case IntKind::kQ51:
       return body.template operator()<IntKind::kQ51, false>();
+    case IntKind::kIQ4XS:
+      return body.template operator()<IntKind::kIQ4XS, false>();
+    case IntKind::kIQ4NL:
+      return body.template operator()<IntKind::kIQ4NL, false>();
     case IntKind::kNvFp4:  // its groups have scales in the fragments
       return body.template operator()<IntKind::kNvFp4, false>();
   }

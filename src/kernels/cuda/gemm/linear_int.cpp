@@ -127,25 +127,22 @@ bool fuses(const Weight& w, Activation activation, const Tensor& out) {
          w.rows / 2 % ops::kFragmentRows == 0;
 }
 
+IntKind kind_of(const Weight& w) {
+  for (const BlockKind& row : kBlockKinds)
+    if (row.format == w.format) return row.kind;
+  if (w.format == ops::Format::kFp8) return IntKind::kFp8;
+  if (w.format == ops::Format::kMxFp4) return IntKind::kFp4;
+  if (w.format == ops::Format::kNvFp4) return IntKind::kNvFp4;
+  return fragment_unit(w).bits == 4 ? IntKind::kInt4 : IntKind::kInt8;
+}
+
 }  // namespace
 
 IntWeights weights_of(const Weight& w) {
   const ops::FragmentUnit unit = fragment_unit(w);
   return {.of = static_cast<const unsigned char*>(w.data.data),
           .order = w.order.defined() ? w.order.ptr<std::int32_t>() : nullptr,
-          .kind = w.format == ops::Format::kFp8       ? IntKind::kFp8
-                  : w.format == ops::kQ2K             ? IntKind::kQ2K
-                  : w.format == ops::kQ3K             ? IntKind::kQ3K
-                  : w.format == ops::kQ4K             ? IntKind::kQ4K
-                  : w.format == ops::kQ5K             ? IntKind::kQ5K
-                  : w.format == ops::kQ6K             ? IntKind::kQ6K
-                  : w.format == ops::Format::kInt4Min ? IntKind::kQ41
-                  : w.format == ops::kQ50             ? IntKind::kQ50
-                  : w.format == ops::kQ51             ? IntKind::kQ51
-                  : w.format == ops::Format::kMxFp4   ? IntKind::kFp4
-                  : w.format == ops::Format::kNvFp4   ? IntKind::kNvFp4
-                  : unit.bits == 4                    ? IntKind::kInt4
-                                                      : IntKind::kInt8,
+          .kind = kind_of(w),
           .units = static_cast<int>(ops::fragment_units(w.columns)),
           .unit_bytes = static_cast<int>(unit.bytes()),
           .runs = unit.bytes() > 2048 ? 2 : 1,

@@ -100,15 +100,19 @@ FragmentExpertsPlan plan_fragment_experts(const FragmentExpertsInputs& inputs) {
   if (inputs.tokens < 1 || inputs.tokens > kMaxTokens || pairs > kMaxPairs ||
       inputs.experts > kMaxExperts || inputs.hidden % 8 != 0 || inputs.width % 8 != 0)
     return plan;
-  const std::int64_t stages = inputs.bits == 4 ? kIntStages<4, 1> : kIntStages<8, 1>;
-  const auto bytes_of = [&](std::int64_t units, std::int64_t rows, std::int64_t columns) {
-    return kPipelineWarps * units * inputs.unit_bytes + inputs.tokens * kReductionBytes +
+  using Units = FragmentExpertsInputs::Units;
+  const auto stages = [](const Units& of) {
+    return std::int64_t{of.bits == 4 ? kIntStages<4, 1> : kIntStages<8, 1>};
+  };
+  const auto bytes_of = [&](std::int64_t units, const Units& of, std::int64_t rows,
+                            std::int64_t columns) {
+    return kPipelineWarps * units * of.bytes + inputs.tokens * kReductionBytes +
            rows * int_staged_stride(columns) * 2;
   };
-  plan.gate_bytes = bytes_of(stages, inputs.tokens, inputs.hidden);
+  plan.gate_bytes = bytes_of(stages(inputs.up), inputs.up, inputs.tokens, inputs.hidden);
   // A row of zeros stands for tokens without an expert.
-  plan.down_bytes = bytes_of(stages, pairs + 1, inputs.width);
-  plan.pair_bytes = bytes_of(kPairStages, pairs + 1, inputs.width);
+  plan.down_bytes = bytes_of(stages(inputs.down), inputs.down, pairs + 1, inputs.width);
+  plan.pair_bytes = bytes_of(kPairStages, inputs.down, pairs + 1, inputs.width);
   if (std::max(plan.gate_bytes, plan.down_bytes) + kSumDeclaredBytes > room) return {};
   const std::int64_t sms = std::max(inputs.num_sms, 1),
                      gate_tiles = pairs * ((inputs.width + 7) / 8),

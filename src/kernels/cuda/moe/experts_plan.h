@@ -40,9 +40,12 @@ constexpr int expert_tiles_of_sm(int columns) {
 
 // Experts with weights in fragments, few tokens (kernels/cuda/moe/experts_fragments.cu).
 struct FragmentExpertsInputs {
+  struct Units {
+    int bits = 4;
+    std::int64_t bytes = 0;  // of a unit
+  };
   std::int64_t tokens = 0, top_k = 1, experts = 1, hidden = 0, width = 0;
-  int bits = 4;
-  std::int64_t unit_bytes = 0;
+  Units up, down;
   int num_sms = 1, sm = 90;
 };
 // Units in flight of each warp where two CTAs share a tile of `down`.

@@ -85,8 +85,8 @@ TEST(FragmentExpertsPlan, TwoCtasOfAnSmFit) {
                                      .experts = shape.experts,
                                      .hidden = shape.hidden,
                                      .width = shape.width,
-                                     .bits = bits,
-                                     .unit_bytes = bits == 4 ? 1088 : 2176,
+                                     .up = {bits, bits == 4 ? 1088 : 2176},
+                                     .down = {bits, bits == 4 ? 1088 : 2176},
                                      .num_sms = 50,
                                      .sm = sm});
           if (plan.gate_blocks == 0) continue;
@@ -120,8 +120,8 @@ TEST(FragmentExpertsPlan, TilesBetweenBarriersFitTheirCta) {
                                   .experts = 32,
                                   .hidden = hidden,
                                   .width = width,
-                                  .bits = bits,
-                                  .unit_bytes = bits == 4 ? 1088 : 2112,
+                                  .up = {bits, bits == 4 ? 1088 : 2112},
+                                  .down = {bits, bits == 4 ? 1088 : 2112},
                                   .num_sms = 132,
                                   .sm = 90});
   };

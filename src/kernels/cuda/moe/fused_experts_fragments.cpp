@@ -11,9 +11,6 @@ namespace sluice::cuda {
 namespace {
 
 FragmentExperts shape_of(const Weight& w13, const Weight& w2) {
-  check(w13.format == w2.format && w13.scale == w2.scale && w13.group == w2.group,
-        "experts of formats {} and {}", static_cast<int>(w13.format), static_cast<int>(w2.format));
-  check(!ops::block_unit(w13.format).exists(), "experts of super-blocks");
   check(!w13.order.defined() && !w2.order.defined(), "experts with an order of columns");
   return {.experts = w2.count,
           .hidden = w2.rows,
@@ -23,14 +20,18 @@ FragmentExperts shape_of(const Weight& w13, const Weight& w2) {
 }
 
 FragmentExpertsPlan plan_of(const Context& ctx, const Tensor& x, const Tensor& ids,
-                            const FragmentExperts& shape, const Weight& w13) {
+                            const FragmentExperts& shape, const Weight& w13, const Weight& w2) {
+  const auto units = [](const Weight& w) {
+    const ops::FragmentUnit unit = fragment_unit(w);
+    return FragmentExpertsInputs::Units{unit.bits, unit.bytes()};
+  };
   return plan_fragment_experts({.tokens = x.dim(0),
                                 .top_k = ids.dim(1),
                                 .experts = shape.experts,
                                 .hidden = shape.hidden,
                                 .width = shape.width,
-                                .bits = fragment_unit(w13).bits,
-                                .unit_bytes = fragment_unit(w13).bytes(),
+                                .up = units(w13),
+                                .down = units(w2),
                                 .num_sms = ctx.cuda->info().num_sms,
                                 .sm = ctx.cuda->info().sm});
 }
@@ -53,7 +54,7 @@ void fused_experts_fragments(Context& ctx, const Tensor& x, const Weight& w13, c
   const FragmentExperts shape = shape_of(w13, w2);
   check(ctx.cuda != nullptr && ctx.cuda->info().sm == 90, "experts in fragments need Hopper");
   if (streams(ctx, x, params, workspace)) {
-    const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13);
+    const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13, w2);
     if (plan.gate_blocks > 0)
       return pipeline_experts_fragments(ctx, x, weights_of(w13), weights_of(w2), shape, weights,
                                         ids, params, workspace.hidden, out, false, plan);
@@ -68,7 +69,7 @@ void experts_add_fragments(Context& ctx, const Tensor& x, const Weight& w13, con
   if (x.dim(0) == 0) return;
   const FragmentExperts shape = shape_of(w13, w2);
   if (streams(ctx, x, params, workspace)) {
-    const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13);
+    const FragmentExpertsPlan plan = plan_of(ctx, x, ids, shape, w13, w2);
     if (plan.gate_blocks > 0)
       return pipeline_experts_fragments(ctx, x, weights_of(w13), weights_of(w2), shape, weights,
                                         ids, params, workspace.hidden, sum, true, plan);
