@@ -118,11 +118,12 @@ class Mixture {
     if (bytes != nullptr) *bytes = driver.model().weight_bytes();
     return driver.step({{.tokens = {0, 3, 41, 17, static_cast<int>(kVocab) - 1}}});
   }
-  std::vector<MatrixForm> forms() const {
+  std::vector<MatrixForm> forms(bool in_fragments = true) const {
     Context ctx;
     return planned_forms(
         ctx, load_model_config(path()), WeightSource::checkpoint(path()),
-        {.numerics = {.compute = DType::kBF16, .int_fragments = true, .keep_blocks = true}});
+        {.numerics = {
+             .compute = DType::kBF16, .int_fragments = in_fragments, .keep_blocks = true}});
   }
 
  private:
@@ -212,6 +213,12 @@ TEST(GgufExpertsOfOtherTypes, AreWidenedWithTheReason) {
   EXPECT_EQ(mixture.logits(true), mixture.logits(false));
   const std::string widened = widened_when_read(mixture.forms());
   EXPECT_NE(widened.find("experts lie together in Q4_K and Q5_K"), std::string::npos) << widened;
+  // Tiles of a CPU: gate and up of every expert have the reason, and `down` keeps its blocks.
+  for (const MatrixForm& form : mixture.forms(false))
+    EXPECT_EQ(form.widened_because, form.name.find(".w2.") != form.name.npos
+                                        ? ""
+                                        : "parts that lie together differ in type")
+        << form.name;
 }
 
 }  // namespace

@@ -225,7 +225,13 @@ ops::Weight Weights::form(const std::vector<std::string>& full_names, DType dtyp
       return ops::weight_form(ctx, format_of_blocks(*first), numerics().gemm(), kBlockValues);
     if (!alike) {
       std::vector<std::string> paths;
-      for (const std::string& name : full_names) paths.push_back(path(name));
+      for (const std::string& name : full_names) {
+        // Experts lie in one stack.
+        constexpr std::string_view kExperts = "experts.";
+        const std::string full = path(name);
+        const std::size_t at = full.find(kExperts);
+        paths.push_back(full.substr(0, at == full.npos ? at : at + kExperts.size()));
+      }
       loader_->note_widened(std::move(paths), "parts that lie together differ in type");
     }
   }
