@@ -11,8 +11,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kDefaultRunning = 128;
-constexpr int kDefaultChunk = 512;
+constexpr int kDefaultRunning = 128, kDefaultChunk = 512;
 // On a GPU a step of a few rows costs as much as one of some hundred.
 constexpr int kDefaultRunningOnGpu = 256;
 constexpr int kDefaultChunkOnGpu = 8192;
@@ -75,6 +74,7 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
                        : stored->method == "awq" ? ops::Format::kInt4Zero
                                                  : ops::Format::kInt4;
     out.quantization_group = imagines_nvfp4 ? ops::kNvGroup : 128;
+    out.int8_rows = stored->int8_rows;
   }
   const bool rounds = how == "fp8" || (!on_cpu && (how == "int8" || how == "int4"));
   if (out.compute == DType::kBF16 && (rounds || (is_dummy && how == "auto")))

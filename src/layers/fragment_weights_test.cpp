@@ -300,6 +300,26 @@ TEST_F(FragmentWeightsTest, NumbersAreRoundedToIntegers) {
     for (std::size_t i = 0; i < numbers.size(); ++i)
       ASSERT_NEAR(values[i], numbers[i], step * 1.001f + 0.001f) << i;
   }
+  // As W8A8 has them: all units of a row have its scale.
+  Numerics numerics = kept();
+  numerics.quantization = Format::kInt8;
+  numerics.quantization_group = 128;
+  numerics.int8_rows = true;
+  const ops::Weight w = load({{"plain", 40}}, numerics).weight;
+  EXPECT_TRUE(w.int8_rows);
+  const std::vector<float> values = values_of(w);
+  const ops::FragmentUnit form = fragment_unit(w);
+  const std::int64_t units = ops::fragment_units(kColumns);
+  ASSERT_GT(units, 1);
+  for (std::int64_t r = 0; r < 40; ++r)
+    for (std::int64_t u = 1; u < units; ++u) {
+      const auto* const tile =
+          static_cast<const std::uint8_t*>(w.data.data) + r / 16 * units * form.bytes();
+      const std::int64_t at = form.scale_at(0, static_cast<int>(r % 16));
+      EXPECT_EQ(std::memcmp(tile + at, tile + u * form.bytes() + at, 2), 0) << r << ", " << u;
+    }
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    ASSERT_NEAR(values[i], numbers[i], 0.5f / 127 * 1.001f + 0.001f) << i;
 }
 
 TEST_F(FragmentWeightsTest, BlocksOfAGgufFileKeepTheirNumbers) {

@@ -75,6 +75,14 @@ TEST(ServingNumerics, AGpuHoldsIntegersInFragments) {
       {with({{"q", "none"}}), nvfp4, bf16, false, false},
       {with({{"load-format", "dummy"}}), nvfp4, bf16, true, true, ops::Format::kNvFp4},
   };
+  ModelConfig w8a8 = config_of("qwen3-8b");
+  w8a8.quantization = QuantizationConfig{
+      .method = "compressed-tensors", .format = "int-quantized", .bits = 8, .int8_rows = true};
+  const Options dummy = with({{"load-format", "dummy"}});
+  for (const Machine& machine : {gpu(), cpu()}) {
+    EXPECT_TRUE(resolve_or_throw(dummy, w8a8, machine).numerics().int8_rows);
+    EXPECT_FALSE(resolve_or_throw({}, w8a8, machine).numerics().int8_rows);
+  }
   for (const Row& row : rows) {
     ModelConfig config = config_of("qwen3-8b");
     config.dtype = row.dtype;

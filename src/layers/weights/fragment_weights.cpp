@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/types/int8_rows.h"
 #include "kernels/types/int_fragments.h"
 #include "layers/weights/block_formats.h"
 #include "layers/weights/block_fragments.h"
@@ -89,6 +90,8 @@ std::optional<FragmentForm> FragmentWeights::form() const {
   if (rounds) {
     form.format = *numerics.quantization;
     form.group = numerics.quantization_group;
+    form.int8_rows = numerics.int8_rows && weights_.device().kind == DeviceKind::kCpu &&
+                     columns_.count <= ops::kMaxInt8Columns;
   } else if (blocks) {
     form.format = format_of_blocks(*parts_.front().blocks);
     form.group = kBlockValues;

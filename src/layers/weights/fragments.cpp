@@ -253,7 +253,17 @@ QuantCodes rounded_codes(const ops::Weight& w, const Tensor& numbers) {
       codes.factor = largest;
   const cpu::QuantKind kind =
       w.format == Format::kInt8 ? cpu::QuantKind::kInt8 : cpu::QuantKind::kInt4;
-  for (std::int64_t r = 0; r < rows; ++r)
+  // All groups of a row have its scale.
+  if (w.int8_rows)
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto scale =
+          static_cast<float>(cpu::quantize_group(kind, numbers.ptr<float>() + r * w.columns,
+                                                 w.columns, codes.codes.data() + r * w.columns));
+      for (std::size_t at = static_cast<std::size_t>(r); at < codes.scales.size();
+           at += static_cast<std::size_t>(rows))
+        codes.scales[at] = scale;
+    }
+  for (std::int64_t r = 0; r < rows && !w.int8_rows; ++r)
     for (std::int64_t c = 0; c < w.columns; c += w.group) {
       const float* from = numbers.ptr<float>() + r * w.columns + c;
       std::uint8_t* to = codes.codes.data() + r * w.columns + c;

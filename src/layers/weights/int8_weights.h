@@ -4,10 +4,11 @@
 //   if (const auto w = Int8Weights(weights, parts, columns, shard).load()) ...
 //
 // All parts are symmetric integers of 8 bits with one scale a row, whose configuration rounds rows
-// of x to int8 (QuantMatrix::int8_rows). Rows have a multiple of 16 columns. Otherwise the matrix
-// has another form.
+// of x to int8 (QuantMatrix::int8_rows); or random weights stand for them, and are rounded while
+// they are loaded. Rows have a multiple of 16 columns. Otherwise the matrix has another form.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -35,7 +36,11 @@ class Int8Weights {
     bool transposed = false;
     const QuantMatrix* stored = nullptr;
   };
+  bool rounds() const;
   bool read_scales(const Part& part, std::vector<float>& scales) const;
+  void add_stored(const ops::Weight& w, const Part& part) const;
+  void add_numbers(const ops::Weight& w, const Part& part,
+                   const std::shared_ptr<std::vector<float>>& scales) const;
 
   const Weights& weights_;
   std::int64_t all_columns_;

@@ -19,6 +19,9 @@ struct Numerics {
   // random weights alone.
   std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
+  // Random weights of a W8A8 checkpoint: those of linear layers have a scale a row, and multiply
+  // rows of int8 (ops::Weight::int8_rows). With `quantization` of kInt8.
+  bool int8_rows = false;
   // Matrices of linear layers that a file stores as e4m3 keep their form
   // (layers/weights/fp8_weights.h); false: they are widened.
   bool keep_fp8 = false;
