@@ -29,7 +29,7 @@ std::vector<std::vector<WeightPart>> parts_by_form(const Weights& weights, const
       !numerics.quantization && (numerics.int_fragments || numerics.fp8_fragments);
   const auto form_of = [&](const std::vector<WeightPart>& some) -> std::optional<FragmentForm> {
     if (!has_fragments) return {};
-    if (Int8Weights(weights, some, columns, shard).has_form())
+    if (may_round && Int8Weights(weights, some, columns, shard).has_form())
       return FragmentForm{.format = ops::Format::kInt8, .group = 0, .int8_rows = true};
     auto form = FragmentWeights(weights, some, columns, shard, may_round).form();
     return form && form->reason.empty() ? std::move(form) : std::nullopt;
