@@ -25,19 +25,9 @@ float number_at(const Tensor& x, std::int64_t row, std::int64_t column) {
 
 Fp8Weights::Fp8Weights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                        Shard shard)
-    : weights_(weights),
-      all_columns_(columns),
-      columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
-                                    : AxisRange{0, columns}) {
-  for (const WeightPart& part : parts) {
-    Part own{.part = &part,
-             .name = std::string(part.name) + ".weight",
-             .rows = weights.rows_of(part, shard),
-             .first = rows_};
-    own.stored = weights.loader_->source_.find_fp8(weights.path(own.name));
-    rows_ += own.rows.count;
-    parts_.push_back(std::move(own));
-  }
+    : MatrixParts(
+          weights, parts, columns, shard,
+          [](const WeightSource& source, std::string_view path) { return source.find_fp8(path); }) {
 }
 
 std::optional<std::int64_t> Fp8Weights::group() const {

@@ -12,12 +12,11 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/quantized/quant_formats.h"
-#include "layers/weights/weights.h"
+#include "layers/weights/matrix_parts.h"
 
 namespace sluice {
 
-class Fp8Weights {
+class Fp8Weights : MatrixParts {
  public:
   // As of Weights::packed; the references must outlive the object.
   Fp8Weights(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard);
@@ -26,24 +25,10 @@ class Fp8Weights {
   std::optional<ops::Weight> load() const;
 
  private:
-  // One part of the weight, and this rank's box of its tensor.
-  struct Part {
-    const WeightPart* part = nullptr;
-    std::string name;
-    AxisRange rows;
-    std::int64_t first = 0;               // row of the weight
-    const QuantMatrix* stored = nullptr;  // null: numbers
-  };
   std::optional<std::int64_t> group() const;
   void read_stored(const ops::Weight& w, const Part& part, std::vector<float>& scales) const;
   void round(const ops::Weight& w, const Part& part,
              const std::shared_ptr<std::vector<float>>& scales) const;
-
-  const Weights& weights_;
-  std::int64_t all_columns_;
-  AxisRange columns_;
-  std::int64_t rows_ = 0;
-  std::vector<Part> parts_;
 };
 
 }  // namespace sluice

@@ -35,25 +35,14 @@ void put_rows(const ops::Weight& w, std::int64_t first, const QuantCodes& from,
 
 FragmentWeights::FragmentWeights(const Weights& weights, const WeightParts& parts,
                                  std::int64_t columns, Shard shard, bool may_round)
-    : weights_(weights),
-      all_columns_(columns),
-      columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
-                                    : AxisRange{0, columns}),
-      may_round_(may_round) {
-  const WeightSource& source = weights.loader_->source_;
-  for (const WeightPart& part : parts) {
-    Part own{.part = &part,
-             .name = std::string(part.name) + ".weight",
-             .rows = weights.rows_of(part, shard),
-             .first = rows_};
-    own.stored = weights.numerics().int_fragments   ? source.find_integers(weights.path(own.name))
-                 : weights.numerics().fp8_fragments ? source.find_fp8(weights.path(own.name))
-                                                    : nullptr;
-    if (const TensorInfo* info = source.find(weights.path(own.name))) own.blocks = info->blocks;
-    rows_ += own.rows.count;
-    parts_.push_back(std::move(own));
-  }
-}
+    : MatrixParts(
+          weights, parts, columns, shard,
+          [&numerics = weights.numerics()](const WeightSource& source, std::string_view path) {
+            return numerics.int_fragments   ? source.find_integers(path)
+                   : numerics.fp8_fragments ? source.find_fp8(path)
+                                            : nullptr;
+          }),
+      may_round_(may_round) {}
 
 std::optional<FragmentForm> FragmentWeights::form() const {
   const Numerics& numerics = weights_.numerics();

@@ -21,14 +21,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/quantized/quant_formats.h"
-#include "checkpoint/tensors/quantized_blocks.h"
 #include "layers/weights/fragments.h"
-#include "layers/weights/weights.h"
+#include "layers/weights/matrix_parts.h"
 
 namespace sluice {
 
-class FragmentWeights {
+class FragmentWeights : MatrixParts {
  public:
   // As of Weights::packed; the references must outlive the object.
   FragmentWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
@@ -41,25 +39,11 @@ class FragmentWeights {
   std::optional<FragmentForm> form() const;
 
  private:
-  // One part of the weight, and this rank's box of its tensor.
-  struct Part {
-    const WeightPart* part = nullptr;
-    std::string name;
-    AxisRange rows;
-    std::int64_t first = 0;                // row of the weight
-    const QuantMatrix* stored = nullptr;   // integers or e4m3 of a checkpoint
-    std::optional<BlockType> blocks = {};  // of a GGUF file
-  };
   void add_stored(const ops::Weight& w, const Part& part, const ColumnOrder& order) const;
   void add_blocks(const ops::Weight& w, const Part& part) const;
   void add_numbers(const ops::Weight& w, const Part& part) const;
 
-  const Weights& weights_;
-  std::int64_t all_columns_;
-  AxisRange columns_;
   bool may_round_;
-  std::int64_t rows_ = 0;
-  std::vector<Part> parts_;
 };
 
 }  // namespace sluice

@@ -20,21 +20,10 @@ constexpr std::int64_t kPieceRows = 1024;  // that a thread reads at once
 
 Int8Weights::Int8Weights(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                          Shard shard)
-    : weights_(weights),
-      all_columns_(columns),
-      columns_(shard == Shard::kRow ? weights.share(columns, parts.begin()->name)
-                                    : AxisRange{0, columns}) {
-  for (const WeightPart& part : parts) {
-    Part own{.name = std::string(part.name) + ".weight",
-             .rows = weights.rows_of(part, shard),
-             .first = rows_,
-             .stored_rows = part.stored_rows(),
-             .transposed = part.transposed};
-    own.stored = weights.loader_->source_.find_integers(weights.path(own.name));
-    rows_ += own.rows.count;
-    parts_.push_back(std::move(own));
-  }
-}
+    : MatrixParts(weights, parts, columns, shard,
+                  [](const WeightSource& source, std::string_view path) {
+                    return source.find_integers(path);
+                  }) {}
 
 bool Int8Weights::rounds() const {
   const Numerics& numerics = weights_.numerics();
@@ -47,15 +36,17 @@ bool Int8Weights::has_form() const {
       (numerics.quantization && !rounds()) || numerics.gemm() != DType::kBF16 || rows_ == 0 ||
       columns_.count == 0 || columns_.count % 16 != 0 || columns_.count > ops::kMaxInt8Columns)
     return false;
-  return std::ranges::all_of(
-             parts_,
-             [&](const Part& part) {
-               if (rounds()) return !part.transposed && !weights_.stays_plain(part.name);
-               return part.stored != nullptr && part.stored->int8_rows && part.stored->bits == 8 &&
-                      part.stored->index == nullptr &&
-                      part.stored->block_columns >= part.stored->columns() && !part.transposed &&
-                      part.stored->info.shape == std::vector{part.stored_rows, all_columns_};
-             }) &&
+  return std::ranges::all_of(parts_,
+                             [&](const Part& part) {
+                               if (rounds())
+                                 return !part.part->transposed && !weights_.stays_plain(part.name);
+                               return part.stored != nullptr && part.stored->int8_rows &&
+                                      part.stored->bits == 8 && part.stored->index == nullptr &&
+                                      part.stored->block_columns >= part.stored->columns() &&
+                                      !part.part->transposed &&
+                                      part.stored->info.shape ==
+                                          std::vector{part.part->stored_rows(), all_columns_};
+                             }) &&
          ops::multiplies_experts_in_fragments(weights_.loader_->ctx_);
 }
 
@@ -131,7 +122,7 @@ void Int8Weights::add_numbers(const ops::Weight& w, const Part& part,
   for (std::int64_t begin = 0; begin < part.rows.count; begin += kPieceRows) {
     const std::int64_t count = std::min(kPieceRows, part.rows.count - begin);
     weights_.read_then(
-        part.name, DType::kF32, {part.stored_rows, all_columns_},
+        part.name, DType::kF32, {part.part->stored_rows(), all_columns_},
         {{part.rows.begin + begin, count}, columns_},
         [w, scales, first = part.first + begin](const Tensor& box) {
           HostImage image(w.data.rows(first, box.dim(0)));

@@ -12,12 +12,11 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/quantized/quant_formats.h"
-#include "layers/weights/weights.h"
+#include "layers/weights/matrix_parts.h"
 
 namespace sluice {
 
-class Int8Weights {
+class Int8Weights : MatrixParts {
  public:
   // As of Weights::packed; the references must outlive the object.
   Int8Weights(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard);
@@ -28,25 +27,11 @@ class Int8Weights {
   std::optional<ops::Weight> load() const;
 
  private:
-  struct Part {
-    std::string name;
-    AxisRange rows;
-    std::int64_t first = 0;  // row of the weight
-    std::int64_t stored_rows = 0;
-    bool transposed = false;
-    const QuantMatrix* stored = nullptr;
-  };
   bool rounds() const;
   bool read_scales(const Part& part, std::vector<float>& scales) const;
   void add_stored(const ops::Weight& w, const Part& part) const;
   void add_numbers(const ops::Weight& w, const Part& part,
                    const std::shared_ptr<std::vector<float>>& scales) const;
-
-  const Weights& weights_;
-  std::int64_t all_columns_;
-  AxisRange columns_;
-  std::int64_t rows_ = 0;
-  std::vector<Part> parts_;
 };
 
 }  // namespace sluice

@@ -229,6 +229,7 @@ class Weights {
   friend class Fp8Weights;
   friend class FragmentWeights;
   friend class Int8Weights;
+  friend class MatrixParts;
   void add(WeightTask task) const;
   void note_rounded(const ops::Weight& w, std::string_view name) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
@@ -321,6 +322,7 @@ class WeightLoader {
   friend class Fp8Weights;
   friend class FragmentWeights;
   friend class Int8Weights;
+  friend class MatrixParts;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
   // Matrices whose names begin so are widened, which finish() says.
   void note_widened(std::vector<std::string> names, std::string reason);
