@@ -1,10 +1,12 @@
-// AMX: eight tile registers of 16 rows of 64 bytes, and flush-to-zero for the code around them.
+// AMX: eight tile registers of 16 rows of 64 bytes.
 // Included inside a target pragma.
 //
 // The register number is part of the instruction, hence a template argument. Registers 0 to 3 hold
 // sums (C), 4 and 5 hold rows of x (A), 6 and 7 hold weights (B). A thread may use AMX only after
 // detect_cpu_isa() has requested the permission from Linux.
 #pragma once
+
+#include "kernels/cpu/isa/flush_denormals.h"
 
 namespace sluice::cpu {
 namespace {
@@ -73,18 +75,6 @@ class AmxShapes {
 
  private:
   int first_ = 0, second_ = 0, x_bytes_ = 0;
-};
-
-// While it lives, the vector units treat denormal numbers as zero too, as AMX does (FTZ and DAZ).
-class FlushDenormals {
- public:
-  FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
-  ~FlushDenormals() { _mm_setcsr(before_); }
-  FlushDenormals(const FlushDenormals&) = delete;
-  FlushDenormals& operator=(const FlushDenormals&) = delete;
-
- private:
-  const unsigned before_ = _mm_getcsr();
 };
 
 }  // namespace

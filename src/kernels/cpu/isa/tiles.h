@@ -9,7 +9,7 @@
 // Float32: the same with single columns in the place of pairs.
 //
 // Order of summation: an output element is one accumulator over ascending columns, or pairs of them
-// (on AMX 32 columns of bfloat16 at a time, see tiles_amx.cpp). It does not depend on M, on the
+// (on AMX 32 columns of bfloat16 at a time, see tiles_amx_impl.h). It does not depend on M, on the
 // blocking or on the threads.
 #pragma once
 
