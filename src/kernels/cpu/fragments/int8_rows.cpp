@@ -4,10 +4,10 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,14 +19,41 @@
 namespace sluice::cpu {
 namespace {
 
-// Rows of x that are rounded at once: weights are read again for each such block.
-constexpr std::int64_t kBlockRows = 96;
 constexpr std::int64_t kStepColumns = 16;  // of an MMA
+constexpr std::int64_t kTileRows = 16;     // of x, of AMX
+// Up to so many rows of x, weights are read faster than tiles of AMX are made of them.
+constexpr std::int64_t kFewRows = 16;
 using ops::kMaxInt8Row, ops::kSmallestInt8Row;
 
-struct alignas(64) Piece {
-  std::int8_t bytes[kInt8PieceBytes];
+struct alignas(64) CacheLine {
+  std::int8_t bytes[64];
 };
+
+// Where the pieces of a row of x go.
+struct PiecePlaces {
+  std::int8_t* row = nullptr;
+  Int8Order order = Int8Order::kTwice;
+
+  std::int8_t* of(std::int64_t piece) const {
+    if (order == Int8Order::kTwice) return row + piece * 64;
+    return row + piece / 2 * kTileRows * 64 + piece % 2 * kInt8PieceColumns;
+  }
+};
+
+// The two steps of a piece: four columns of each lane in a and b.
+void put_piece(__m128i a, __m128i b, Int8Order order, std::int8_t* to) {
+  auto* const lanes = reinterpret_cast<__m128i*>(to);
+  const __m128i low = _mm_unpacklo_epi32(a, b), high = _mm_unpackhi_epi32(a, b);
+  if (order == Int8Order::kTiles) {
+    _mm_store_si128(lanes, low);
+    _mm_store_si128(lanes + 1, high);
+    return;
+  }
+  _mm_store_si128(lanes, _mm_shuffle_epi32(low, 0x50));
+  _mm_store_si128(lanes + 1, _mm_shuffle_epi32(low, 0xFA));
+  _mm_store_si128(lanes + 2, _mm_shuffle_epi32(high, 0x50));
+  _mm_store_si128(lanes + 3, _mm_shuffle_epi32(high, 0xFA));
+}
 
 // The largest size; NaN or infinite where a number is: their bits are above those of all others.
 float largest_of(const BF16* x, std::int64_t columns) {
@@ -67,95 +94,96 @@ std::int32_t sum_of(__m128i bytes) {
 
 // The scale of the row, and the sum of its numbers.
 std::pair<float, std::int32_t> round_row(const BF16* x, std::int64_t columns, std::int64_t width,
-                                         std::int8_t* out) {
+                                         const PiecePlaces& out) {
   const float size = largest_of(x, columns),
               largest = size < kSmallestInt8Row ? kSmallestInt8Row : size;
-  if (!(largest <= std::numeric_limits<float>::max())) {
-    std::memset(out, 0, static_cast<std::size_t>(width / kInt8PieceColumns * kInt8PieceBytes));
-    return {std::numeric_limits<float>::quiet_NaN(), 0};
-  }
+  const bool is_finite = largest <= std::numeric_limits<float>::max();
   const __m256 factor = _mm256_set1_ps(kMaxInt8Row / largest);
   std::int32_t sum = 0;
-  for (std::int64_t k = 0; k < width; k += kInt8PieceColumns, out += kInt8PieceBytes) {
-    const __m128i a = rounded_step(x + k, columns - k, factor),
-                  b = rounded_step(x + k + kStepColumns, columns - k - kStepColumns, factor);
-    sum += sum_of(a) + sum_of(b);
-    // Of each lane: twice the four columns of the first step, then of the second.
-    const __m128i a01 = _mm_unpacklo_epi32(a, a), a23 = _mm_unpackhi_epi32(a, a),
-                  b01 = _mm_unpacklo_epi32(b, b), b23 = _mm_unpackhi_epi32(b, b);
-    auto* const lanes = reinterpret_cast<__m128i*>(out);
-    _mm_store_si128(lanes, _mm_unpacklo_epi64(a01, b01));
-    _mm_store_si128(lanes + 1, _mm_unpackhi_epi64(a01, b01));
-    _mm_store_si128(lanes + 2, _mm_unpacklo_epi64(a23, b23));
-    _mm_store_si128(lanes + 3, _mm_unpackhi_epi64(a23, b23));
-  }
-  return {largest / kMaxInt8Row, sum};
-}
-
-// Scales of the rows of a tile: those of its first groups, as all of a row are equal.
-std::array<float, ops::kFragmentRows> scales_of(const Weight& w, const std::uint8_t* tile) {
-  const ops::FragmentUnit form = fragment_unit(w);
-  const auto read = [&]<class T>() {
-    std::array<float, ops::kFragmentRows> scales;
-    for (int row = 0; row < ops::kFragmentRows; ++row) {
-      T value;
-      std::memcpy(&value, tile + form.scale_at(0, row), sizeof value);
-      scales[static_cast<std::size_t>(row)] = static_cast<float>(value);
+  for (std::int64_t k = 0; k < width; k += kInt8PieceColumns) {
+    __m128i a = _mm_setzero_si128(), b = a;
+    if (is_finite) {
+      a = rounded_step(x + k, columns - k, factor);
+      b = rounded_step(x + k + kStepColumns, columns - k - kStepColumns, factor);
     }
-    return scales;
-  };
-  if (w.scale == DType::kF32) return read.template operator()<float>();
-  return w.scale == DType::kBF16 ? read.template operator()<BF16>()
-                                 : read.template operator()<F16>();
+    sum += sum_of(a) + sum_of(b);
+    put_piece(a, b, out.order, out.of(k / kInt8PieceColumns));
+  }
+  return {is_finite ? largest / kMaxInt8Row : std::numeric_limits<float>::quiet_NaN(), sum};
 }
 
 }  // namespace
 
-void linear_int8_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
-                      const Tensor& out) {
-  const Int8Multiply multiply =
-      ctx.cpu_isa >= CpuIsa::kAvx512Vnni ? vnni_int8_rows : avx2_int8_rows;
-  const std::int64_t rows = std::min(x.dim(0), kBlockRows), tiles = ops::fragment_tiles(w.rows),
+// Those of the tile's first groups, as all of a row are equal.
+std::array<float, ops::kFragmentRows> int8_scales(const Int8Product& args, std::int64_t tile) {
+  const ops::FragmentUnit form = fragment_unit(*args.weight);
+  const std::uint8_t* const unit = args.w + tile * args.units * args.unit_bytes;
+  const auto read = [&]<class T>() {
+    std::array<float, ops::kFragmentRows> scales;
+    for (int row = 0; row < ops::kFragmentRows; ++row) {
+      T value;
+      std::memcpy(&value, unit + form.scale_at(0, row), sizeof value);
+      scales[static_cast<std::size_t>(row)] = static_cast<float>(value);
+    }
+    return scales;
+  };
+  const DType type = args.weight->scale;
+  if (type == DType::kF32) return read.template operator()<float>();
+  return type == DType::kBF16 ? read.template operator()<BF16>() : read.template operator()<F16>();
+}
+
+Int8Kernel int8_kernel(CpuIsa isa, std::int64_t num_rows) {
+  if (isa == CpuIsa::kAmx && num_rows > kFewRows)
+    return {.multiply = amx_int8_rows, .order = Int8Order::kTiles};
+  return {.multiply = isa >= CpuIsa::kAvx512Vnni ? vnni_int8_rows : avx2_int8_rows};
+}
+
+void linear_int8_rows(Context& ctx, const Int8Kernel& kernel, const Tensor& x, const Weight& w,
+                      const Tensor& bias, const Tensor& out) {
+  const bool in_tiles = kernel.order == Int8Order::kTiles;
+  const std::int64_t tiles = ops::fragment_tiles(w.rows), at_once = kernel.tiles_at_once();
+  const std::int64_t block_rows = kernel.block_rows(), rows = std::min(x.dim(0), block_rows),
                      units = ops::fragment_units(w.columns), width = units * ops::kFragmentColumns,
-                     pieces = width / kInt8PieceColumns;
-  std::vector<Piece> arranged(static_cast<std::size_t>(rows * pieces));
+                     row_bytes = in_tiles ? width : 2 * width,
+                     kept_rows = in_tiles ? (rows + kTileRows - 1) / kTileRows * kTileRows : rows;
+  const auto arranged = std::make_unique_for_overwrite<CacheLine[]>(
+      static_cast<std::size_t>(kept_rows * row_bytes / 64));
   std::vector<float> x_scales(static_cast<std::size_t>(rows));
   std::vector<std::int32_t> x_sums(static_cast<std::size_t>(rows));
-  Int8Product args{.w = static_cast<const std::uint8_t*>(w.data.data),
+  const auto place_of = [&](std::int64_t m) {
+    std::int8_t* const all = arranged[0].bytes;
+    if (!in_tiles) return all + m * row_bytes;
+    return all + m / kTileRows * kTileRows * row_bytes + m % kTileRows * 64;
+  };
+  Int8Product args{.weight = &w,
+                   .w = static_cast<const std::uint8_t*>(w.data.data),
                    .units = units,
                    .unit_bytes = fragment_unit(w).bytes(),
-                   .x = arranged.front().bytes,
-                   .x_stride = pieces * kInt8PieceBytes,
-                   .x_sums = x_sums.data()};
-  for (std::int64_t first = 0; first < x.dim(0); first += kBlockRows) {
-    args.num_rows = std::min(kBlockRows, x.dim(0) - first);
+                   .x = arranged[0].bytes,
+                   .x_stride = in_tiles ? kTileRows * row_bytes : row_bytes,
+                   .x_sums = x_sums.data(),
+                   .x_scales = x_scales.data(),
+                   .out_stride = out.stride[0]};
+  for (std::int64_t first = 0; first < x.dim(0); first += block_rows) {
+    args.num_rows = std::min(block_rows, x.dim(0) - first);
+    args.out = row<float>(out, first);
     parallel(ctx, args.num_rows, 2 * width, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         const auto at = static_cast<std::size_t>(m);
-        std::tie(x_scales[at], x_sums[at]) =
-            round_row(row<BF16>(x, first + m), w.columns, width,
-                      arranged[at * static_cast<std::size_t>(pieces)].bytes);
+        std::tie(x_scales[at], x_sums[at]) = round_row(row<BF16>(x, first + m), w.columns, width,
+                                                       {.row = place_of(m), .order = kernel.order});
       }
     });
-    parallel(ctx, tiles, ops::kFragmentRows * args.num_rows * width / 8,
+    parallel(ctx, (tiles + at_once - 1) / at_once,
+             at_once * ops::kFragmentRows * args.num_rows * width / 8,
              [&](std::int64_t begin, std::int64_t end) {
-               std::array<std::int32_t, kBlockRows * ops::kFragmentRows> sums;
-               for (std::int64_t tile = begin; tile < end; ++tile) {
-                 multiply(args, tile, sums.data());
-                 const auto scales = scales_of(w, args.w + tile * units * args.unit_bytes);
-                 const std::int64_t n = tile * ops::kFragmentRows,
-                                    count = std::min(ops::kFragmentRows, w.rows - n);
-                 for (std::int64_t m = 0; m < args.num_rows; ++m) {
-                   const float scale = x_scales[static_cast<std::size_t>(m)];
-                   const std::int32_t* const from = sums.data() + m * ops::kFragmentRows;
-                   float* const to = row<float>(out, first + m) + n;
-                   for (std::int64_t i = 0; i < count; ++i)
-                     to[i] = static_cast<float>(from[i]) *
-                             (scale * scales[static_cast<std::size_t>(i)]);
-                   if (!bias.defined()) continue;
-                   for (std::int64_t i = 0; i < count; ++i) to[i] += bias_at(bias, n + i);
-                 }
-               }
+               begin *= at_once, end = std::min(end * at_once, tiles);
+               kernel.multiply(args, begin, end);
+               if (!bias.defined()) return;
+               const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
+               for (std::int64_t m = 0; m < args.num_rows; ++m)
+                 for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
+                   args.out[m * args.out_stride + n] += bias_at(bias, n);
              });
   }
 }

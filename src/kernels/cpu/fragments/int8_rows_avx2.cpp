@@ -44,8 +44,8 @@ struct Avx2Int8 {
 
 }  // namespace
 
-void avx2_int8_rows(const Int8Product& args, std::int64_t tile, std::int32_t* out) {
-  multiply_int8_tile<Avx2Int8>(args, tile, out);
+void avx2_int8_rows(const Int8Product& args, std::int64_t first, std::int64_t last) {
+  multiply_int8_tiles<Avx2Int8>(args, first, last);
 }
 
 }  // namespace sluice::cpu

@@ -32,7 +32,7 @@ void multiply_int8(const Int8Product& args, std::int64_t tile, std::int64_t m, i
   const std::uint8_t* unit = args.w + tile * args.units * args.unit_bytes + line * kInt8LineBytes;
   for (std::int64_t u = 0; u < args.units; ++u, unit += args.unit_bytes) {
 #pragma GCC unroll 1
-    for (int p = 0; p < kPieces; ++p, x += kInt8PieceBytes) {
+    for (int p = 0; p < kPieces; ++p, x += kInt8LineBytes) {
 #pragma GCC unroll 2
       for (int part = 0; part < kParts; ++part) {
         const int at = part * V::kBytes;
@@ -90,9 +90,26 @@ int multiply_some(const Int8Product& args, std::int64_t tile, std::int64_t m, st
   return whole.template operator()<1>();
 }
 
+// Multiplies the sums of a tile [num_rows, 16] by both scales.
+inline void scale_int8_tile(const Int8Product& args, std::int64_t tile, const std::int32_t* sums) {
+  const auto scales = int8_scales(args, tile);
+  const std::int64_t n = tile * ops::kFragmentRows,
+                     count = std::min(ops::kFragmentRows, args.weight->rows - n);
+  for (std::int64_t m = 0; m < args.num_rows; ++m, sums += ops::kFragmentRows) {
+    float* const to = args.out + m * args.out_stride + n;
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] =
+          static_cast<float>(sums[i]) * (args.x_scales[m] * scales[static_cast<std::size_t>(i)]);
+  }
+}
+
 template <class V>
-void multiply_int8_tile(const Int8Product& args, std::int64_t tile, std::int32_t* out) {
-  for (std::int64_t m = 0; m < args.num_rows;) m += multiply_some<V>(args, tile, m, out);
+void multiply_int8_tiles(const Int8Product& args, std::int64_t first, std::int64_t last) {
+  alignas(64) std::int32_t sums[kInt8BlockRows * ops::kFragmentRows];
+  for (std::int64_t tile = first; tile < last; ++tile) {
+    for (std::int64_t m = 0; m < args.num_rows;) m += multiply_some<V>(args, tile, m, sums);
+    scale_int8_tile(args, tile, sums);
+  }
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ struct VnniInt8 {
 
 namespace sluice::cpu {
 
-void vnni_int8_rows(const Int8Product& args, std::int64_t tile, std::int32_t* out) {
-  multiply_int8_tile<VnniInt8>(args, tile, out);
+void vnni_int8_rows(const Int8Product& args, std::int64_t first, std::int64_t last) {
+  multiply_int8_tiles<VnniInt8>(args, first, last);
 }
 
 }  // namespace sluice::cpu

@@ -110,7 +110,7 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
                       const Tensor& out) {
   const std::int64_t rows = x.dim(0);
   if (rows == 0 || w.rows == 0) return;
-  if (w.int8_rows) return linear_int8_rows(ctx, x, w, bias, out);
+  if (w.int8_rows) return linear_int8_rows(ctx, int8_kernel(ctx.cpu_isa, rows), x, w, bias, out);
   if (ops::block_unit(w.format).exists()) return linear_block_fragments(ctx, x, w, bias, out);
   const FragmentRows kernel = fragment_rows(ctx.cpu_isa, x.dtype);
   const FragmentColumns columns(w, kernel.input);
