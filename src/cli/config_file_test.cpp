@@ -1,13 +1,9 @@
 #include "cli/config_file.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "base/testing/folder.h"
 #include "cli/verbs.h"
 
 namespace sluice {
@@ -28,10 +24,9 @@ std::string fault(std::string_view text) {
 
 // `sluice serve --config FILE words...` with this text in the file.
 Arguments serve_with(std::string_view text, std::vector<const char*> words = {}) {
-  // Tests run beside each other, each in a process of its own.
-  const std::string path =
-      std::filesystem::temp_directory_path() / fmt::format("sluice-config-{}.yaml", getpid());
-  std::ofstream(path) << text;
+  const TestFolder folder;
+  folder.write("config.yaml", std::string(text));
+  const std::string path = folder.path() + "/config.yaml";
   words.insert(words.begin(), {"--config", path.c_str()});
   for (const Verb& verb : all_verbs())
     if (verb.name == "serve") return parse_arguments(verb, words, false);

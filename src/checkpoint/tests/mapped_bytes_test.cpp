@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -41,6 +42,8 @@ class OpenFile {
   std::string path() const { return folder_.path() + "/file"; }
   int descriptor() const { return descriptor_; }
   void shrink(off_t bytes) const { ASSERT_EQ(::truncate(path().c_str(), bytes), 0); }
+  // Its name is gone, the file stays open. Before a process ends without destructors.
+  void remove() const { std::filesystem::remove_all(folder_.path()); }
 
  private:
   TestFolder folder_;
@@ -123,6 +126,7 @@ TEST(MappedBytesDeathTest, ASignalForAnotherAddressEndsTheProcessAsBefore) {
     const OpenFile foreign(numbers(8192));
     void* memory = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, foreign.descriptor(), 0);
     foreign.shrink(0);
+    file.remove(), foreign.remove();
     ::_exit(static_cast<const volatile char*>(memory)[4096]);
   };
   EXPECT_DEATH(touch_what_is_gone(), "");
