@@ -23,8 +23,9 @@ TEST(AmxInt8Rows, HaveTheBitsOfAvx2) {
     std::int64_t m, n, k;
   };
   // Whole and partial tiles of x and w, one and several blocks of steps, pairs, and rows of x.
-  constexpr Shape kShapes[] = {{1, 16, 128},  {16, 32, 512},   {17, 40, 640},   {32, 16, 8},
-                               {33, 33, 264}, {48, 130, 1152}, {515, 300, 528}, {1030, 48, 136}};
+  constexpr Shape kShapes[] = {{1, 16, 128},    {16, 32, 512},   {17, 40, 640},
+                               {32, 16, 8},     {33, 33, 264},   {48, 130, 1152},
+                               {515, 300, 528}, {1030, 48, 136}, {513, 24, 64}};
   unsigned seed = 0;
   Machine machine(detect_cpu_isa());
   for (const auto& [m, n, k] : kShapes) {

@@ -6,6 +6,7 @@
 // sums differently.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,8 +22,9 @@ using ops::Weight;
 // columns, those of eight bits in pieces of 32.
 class FragmentColumns {
  public:
-  // `type`: of the arranged numbers, float32 or bfloat16.
-  FragmentColumns(const Weight& w, DType type);
+  // `type`: of the arranged numbers, float32 or bfloat16. `by_groups`: 32 numbers that follow each
+  // other belong to one group of columns; bfloat16 alone.
+  FragmentColumns(const Weight& w, DType type, bool by_groups = false);
 
   std::int64_t width() const { return width_; }
   std::int64_t row_bytes() const { return width_ * dtype_size(type_); }
@@ -35,6 +37,7 @@ class FragmentColumns {
   void fill_pairs(const BF16* from, BF16* out) const;
 
   DType type_;
+  bool splits_piece_;  // of four bits into two groups of 32 columns
   std::int64_t columns_, piece_, width_;
   const std::uint8_t* places_;  // of the columns of a piece
   const std::int32_t* order_;   // of Weight::order, or null
@@ -55,9 +58,26 @@ struct FragmentProduct {
   std::int64_t out_rows = 0;
 };
 
+// Rows of x that are laid out at once: each block of them reads the weights again.
+inline constexpr std::int64_t kFragmentBlockRows = 96, kAmxBlockRows = 512;
+
+// Rows of x as tiles of AMX: [16 rows][32 columns], 16 lines with a pair of each of these rows.
+struct FragmentTiles {
+  static constexpr std::int64_t kRows = 16, kColumns = 32;
+  std::int64_t line = 0;    // bytes
+  std::int64_t stride = 0;  // bytes from 16 rows to the next
+  FragmentTiles(std::int64_t num_rows, std::int64_t width)
+      : line(std::min(num_rows, kRows) * 4), stride(width / kColumns * kRows * line) {}
+};
+
 struct FragmentRows {
   DType input = DType::kF32;  // of arranged rows
-  // For more than one row.
+  // Null, or: turns `count` rows of the arranged ones, at most 16, in tiles [first, last) of
+  // columns. One row needs none, as it is its own tiles.
+  void (*to_tiles)(const std::byte* x, std::int64_t x_stride, std::int64_t count,
+                   std::int64_t first, std::int64_t last, std::int64_t line,
+                   std::byte* out) = nullptr;
+  // For more than one row; null: nothing.
   std::int64_t (*scratch_bytes)(std::int64_t rows, std::int64_t units) = nullptr;
   // `scratch`: on 64 bytes, or null for one row.
   void (*multiply)(const FragmentProduct& args, std::int64_t first_tile, std::int64_t last_tile,
@@ -67,10 +87,15 @@ struct FragmentRows {
 FragmentRows avx2_fragment_rows();
 FragmentRows avx512_fragment_rows();
 FragmentRows bf16_fragment_rows();
+FragmentRows amx_fragment_rows();
 // Whether the processor has the instructions of bf16_fragment_rows(): beyond AVX-512 BF16 it
 // shuffles bytes (VBMI).
 bool has_bf16_fragment_rows(CpuIsa isa);
 // `x`: the type of rows of x.
-FragmentRows fragment_rows(CpuIsa isa, DType x);
+FragmentRows fragment_rows(CpuIsa isa, DType x, Format format);
+
+// linear_fragments() of a weight that has no kernels of its own (int8_rows.h, block_fragments.h).
+void linear_fragment_rows(Context& ctx, const FragmentRows& kernel, const Tensor& x,
+                          const Weight& w, const Tensor& bias, const Tensor& out);
 
 }  // namespace sluice::cpu

@@ -134,7 +134,9 @@ struct Avx2Fragments {
 }  // namespace
 
 FragmentRows avx2_fragment_rows() {
-  return {DType::kF32, FragmentScratch<Avx2Fragments>::bytes, multiply_fragments<Avx2Fragments>};
+  return {.input = DType::kF32,
+          .scratch_bytes = FragmentScratch<Avx2Fragments>::bytes,
+          .multiply = multiply_fragments<Avx2Fragments>};
 }
 
 }  // namespace sluice::cpu

@@ -149,8 +149,9 @@ struct Avx512Fragments {
 namespace sluice::cpu {
 
 FragmentRows avx512_fragment_rows() {
-  return {DType::kF32, FragmentScratch<Avx512Fragments>::bytes,
-          multiply_fragments<Avx512Fragments>};
+  return {.input = DType::kF32,
+          .scratch_bytes = FragmentScratch<Avx512Fragments>::bytes,
+          .multiply = multiply_fragments<Avx512Fragments>};
 }
 
 }  // namespace sluice::cpu

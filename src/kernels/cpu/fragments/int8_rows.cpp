@@ -141,7 +141,9 @@ Int8Kernel int8_kernel(CpuIsa isa, std::int64_t num_rows) {
 void linear_int8_rows(Context& ctx, const Int8Kernel& kernel, const Tensor& x, const Weight& w,
                       const Tensor& bias, const Tensor& out) {
   const bool in_tiles = kernel.order == Int8Order::kTiles;
-  const std::int64_t tiles = ops::fragment_tiles(w.rows), at_once = kernel.tiles_at_once();
+  const std::int64_t tiles = ops::fragment_tiles(w.rows),
+                     at_once =
+                         kernel.tiles_at_once(tiles, ctx.pool == nullptr ? 1 : ctx.pool->size());
   const std::int64_t block_rows = kernel.block_rows(), rows = std::min(x.dim(0), block_rows),
                      units = ops::fragment_units(w.columns), width = units * ops::kFragmentColumns,
                      row_bytes = in_tiles ? width : 2 * width,

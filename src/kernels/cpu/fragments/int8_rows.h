@@ -52,8 +52,12 @@ struct Int8Kernel {
   std::int64_t block_rows() const {
     return order == Int8Order::kTiles ? kInt8TileBlockRows : kInt8BlockRows;
   }
-  // Tiles of the weight that a thread takes together.
-  std::int64_t tiles_at_once() const { return order == Int8Order::kTiles ? 2 : 1; }
+  // Tiles of the weight, of `tiles`, that one of `threads` takes together: with AMX pairs meet the
+  // same tiles of x, and four pairs the same part of x in L2, where there are enough of them.
+  std::int64_t tiles_at_once(std::int64_t tiles, std::int64_t threads) const {
+    if (order != Int8Order::kTiles) return 1;
+    return tiles >= 32 * threads ? 8 : 2;
+  }
 };
 Int8Kernel int8_kernel(CpuIsa isa, std::int64_t num_rows);
 

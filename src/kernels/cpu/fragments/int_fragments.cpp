@@ -15,9 +15,6 @@
 namespace sluice::cpu {
 namespace {
 
-// Rows of x that are laid out at once: weights are read again for each such block.
-constexpr std::int64_t kBlockRows = 96;
-
 struct alignas(64) CacheLine {
   std::byte bytes[64];
 };
@@ -30,29 +27,36 @@ CacheLines take(std::int64_t bytes) {
 // Where a column of a piece goes. A column of a fragment has a step, a half of 16 columns, the lane
 // of its row, and may be odd. The two columns of a lane are neighbours, but for float32 beside
 // codes of four bits.
-constexpr std::array<std::uint8_t, 64> places_of(int piece, bool are_pairs) {
+constexpr std::array<std::uint8_t, 64> places_of(int piece, bool are_pairs, bool by_groups) {
   std::array<std::uint8_t, 64> places{};
   for (int c = 0; c < piece; ++c) {
     const int step = c / 16, half = c % 16 / 8, lane = c % 8 / 2, odd = c % 2;
     int place = lane * 8 + step * 4 + half * 2 + odd;
-    if (piece == 64)
+    if (by_groups)
+      place = step / 2 * 32 + (lane * 4 + half * 2 + step % 2) * 2 + odd;
+    else if (piece == 64)
       place = are_pairs ? half * 32 + (lane * 4 + step) * 2 + odd
                         : (half * 2 + odd) * 16 + lane * 4 + step;
     places[static_cast<std::size_t>(c)] = static_cast<std::uint8_t>(place);
   }
   return places;
 }
-constexpr auto kPlacesOf4Bits = places_of(64, false), kPairsOf4Bits = places_of(64, true),
-               kPlacesOf8Bits = places_of(32, true);
+constexpr auto kPlacesOf4Bits = places_of(64, false, false),
+               kPairsOf4Bits = places_of(64, true, false),
+               kPairsByGroups = places_of(64, true, true),
+               kPlacesOf8Bits = places_of(32, true, false);
 
 }  // namespace
 
-FragmentColumns::FragmentColumns(const Weight& w, DType type)
+FragmentColumns::FragmentColumns(const Weight& w, DType type, bool by_groups)
     : type_(type),
+      splits_piece_(by_groups && ops::fragment_unit(w).bits == 4 &&
+                    ops::fragment_unit(w).groups == 4),
       columns_(w.columns),
       piece_(256 / ops::fragment_unit(w).bits),
       width_(ops::fragment_units(w.columns) * ops::kFragmentColumns),
       places_((piece_ == 32           ? kPlacesOf8Bits
+               : splits_piece_        ? kPairsByGroups
                : type == DType::kBF16 ? kPairsOf4Bits
                                       : kPlacesOf4Bits)
                   .data()),
@@ -71,12 +75,16 @@ void FragmentColumns::fill(const From* from, std::int64_t first, To* out) const 
 
 // Whole pieces of neighbouring columns: squares of four by four pairs are transposed.
 void FragmentColumns::fill_pairs(const BF16* from, BF16* out) const {
-  const int squares = piece_ == 64 ? 2 : 1;
   const std::int64_t whole = columns_ / piece_ * piece_;
   for (std::int64_t first = 0; first < whole; first += 32) {
-    const BF16* square = squares == 2 ? from + first / 64 * 64 + first % 64 / 4 : from + first;
+    const std::int64_t half = first / 32 % 2, of_piece = first / piece_ * piece_;
     std::uint32_t pairs[4][4];
-    for (int i = 0; i < 4; ++i) std::memcpy(pairs[i], square + i * 8 * squares, sizeof pairs[i]);
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t at = splits_piece_  ? half * 32 + i % 2 * 16 + i / 2 * 8
+                              : piece_ == 64 ? half * 8 + i * 16
+                                             : i * 8;
+      std::memcpy(pairs[i], from + of_piece + at, sizeof pairs[i]);
+    }
     std::uint32_t turned[16];
     for (int lane = 0; lane < 4; ++lane)
       for (int i = 0; i < 4; ++i) turned[lane * 4 + i] = pairs[i][lane];
@@ -100,10 +108,12 @@ bool has_bf16_fragment_rows(CpuIsa isa) {
   return isa >= CpuIsa::kAvx512Bf16 && __builtin_cpu_supports("avx512vbmi");
 }
 
-FragmentRows fragment_rows(CpuIsa isa, DType x) {
+FragmentRows fragment_rows(CpuIsa isa, DType x, Format format) {
   if (isa == CpuIsa::kAvx2) return avx2_fragment_rows();
-  if (x == DType::kBF16 && has_bf16_fragment_rows(isa)) return bf16_fragment_rows();
-  return avx512_fragment_rows();
+  if (x != DType::kBF16 || !has_bf16_fragment_rows(isa)) return avx512_fragment_rows();
+  // Groups of 16 columns are half a tile of AMX.
+  return isa == CpuIsa::kAmx && format != Format::kNvFp4 ? amx_fragment_rows()
+                                                         : bf16_fragment_rows();
 }
 
 void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
@@ -112,38 +122,89 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
   if (rows == 0 || w.rows == 0) return;
   if (w.int8_rows) return linear_int8_rows(ctx, int8_kernel(ctx.cpu_isa, rows), x, w, bias, out);
   if (ops::block_unit(w.format).exists()) return linear_block_fragments(ctx, x, w, bias, out);
-  const FragmentRows kernel = fragment_rows(ctx.cpu_isa, x.dtype);
-  const FragmentColumns columns(w, kernel.input);
+  linear_fragment_rows(ctx, fragment_rows(ctx.cpu_isa, x.dtype, w.format), x, w, bias, out);
+}
+
+namespace {
+
+// Rows of x that are laid out at once. Rows of tiles may be many, up to 8 MiB of them.
+std::int64_t block_rows_of(const FragmentRows& kernel, std::int64_t row_bytes) {
+  if (kernel.to_tiles == nullptr) return kFragmentBlockRows;
+  return std::clamp<std::int64_t>((8 << 20) / row_bytes / 32 * 32, 96, kAmxBlockRows);
+}
+
+// Tiles of the weight that a thread takes together: with AMX pairs of them meet the same tiles of
+// x, and four pairs the same part of x in L2, where all threads have enough of them.
+std::int64_t tiles_at_once(const Context& ctx, const FragmentRows& kernel, std::int64_t rows,
+                           std::int64_t tiles) {
+  if (kernel.to_tiles == nullptr || rows == 1) return 1;
+  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  return tiles >= 32 * threads ? 8 : 2;
+}
+
+}  // namespace
+
+void linear_fragment_rows(Context& ctx, const FragmentRows& kernel, const Tensor& x,
+                          const Weight& w, const Tensor& bias, const Tensor& out) {
+  const FragmentColumns columns(w, kernel.input, kernel.to_tiles != nullptr);
   FragmentProduct args{.w = static_cast<const std::uint8_t*>(w.data.data),
                        .form = fragment_unit(w),
                        .format = w.format,
                        .scale_is_bf16 = w.scale == DType::kBF16,
                        .units = ops::fragment_units(w.columns),
-                       .x_stride = columns.row_bytes(),
                        .out_stride = out.stride[0],
                        .out_rows = w.rows};
-  const CacheLines arranged = take(std::min(rows, kBlockRows) * args.x_stride);
-  std::byte* const to = arranged[0].bytes;
-  args.x = to;
-  for (std::int64_t first = 0; first < rows; first += kBlockRows) {
-    args.num_rows = std::min(kBlockRows, rows - first);
+  const std::int64_t rows = x.dim(0), row_bytes = columns.row_bytes(),
+                     block_rows = block_rows_of(kernel, row_bytes),
+                     max_rows = std::min(rows, block_rows), tiles = ops::fragment_tiles(w.rows),
+                     column_tiles = columns.width() / FragmentTiles::kColumns;
+  const auto in_tiles = [](std::int64_t count) {
+    return (count + FragmentTiles::kRows - 1) / FragmentTiles::kRows;
+  };
+  const CacheLines arranged = take(max_rows * row_bytes);
+  const bool turns = kernel.to_tiles != nullptr && rows > 1;
+  const CacheLines turned =
+      turns ? take(in_tiles(max_rows) * FragmentTiles(max_rows, columns.width()).stride) : nullptr;
+  for (std::int64_t first = 0; first < rows; first += block_rows) {
+    args.num_rows = std::min(block_rows, rows - first);
     args.out = row<float>(out, first);
+    args.x = arranged[0].bytes, args.x_stride = row_bytes;
     parallel(ctx, args.num_rows, columns.width(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m)
-        columns.arrange(x, first + m, to + m * args.x_stride);
+        columns.arrange(x, first + m, arranged[0].bytes + m * row_bytes);
     });
-    parallel(
-        ctx, ops::fragment_tiles(w.rows), ops::kFragmentRows * args.num_rows * columns.width() / 8,
-        [&](std::int64_t begin, std::int64_t end) {
-          const CacheLines scratch =
-              args.num_rows == 1 ? nullptr : take(kernel.scratch_bytes(args.num_rows, args.units));
-          kernel.multiply(args, begin, end, args.num_rows == 1 ? nullptr : scratch[0].bytes);
-          if (!bias.defined()) return;
-          const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
-          for (std::int64_t m = 0; m < args.num_rows; ++m)
-            for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
-              args.out[m * args.out_stride + n] += bias_at(bias, n);
-        });
+    if (turns && args.num_rows > 1) {
+      constexpr std::int64_t kAtOnce = 16;  // tiles of columns
+      const FragmentTiles form(args.num_rows, columns.width());
+      const std::int64_t parts = (column_tiles + kAtOnce - 1) / kAtOnce;
+      parallel(ctx, in_tiles(args.num_rows) * parts, FragmentTiles::kRows * kAtOnce * 32,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const std::int64_t m = i / parts * FragmentTiles::kRows,
+                                      tile = i % parts * kAtOnce;
+                   kernel.to_tiles(args.x + m * row_bytes, row_bytes,
+                                   std::min(FragmentTiles::kRows, args.num_rows - m), tile,
+                                   std::min(column_tiles, tile + kAtOnce), form.line,
+                                   turned[0].bytes + i / parts * form.stride);
+                 }
+               });
+      args.x = turned[0].bytes, args.x_stride = form.stride;
+    }
+    const std::int64_t at_once = tiles_at_once(ctx, kernel, args.num_rows, tiles);
+    parallel(ctx, (tiles + at_once - 1) / at_once,
+             at_once * ops::kFragmentRows * args.num_rows * columns.width() / 8,
+             [&](std::int64_t begin, std::int64_t end) {
+               begin *= at_once, end = std::min(end * at_once, tiles);
+               const bool has_scratch = args.num_rows > 1 && kernel.scratch_bytes != nullptr;
+               const CacheLines scratch =
+                   has_scratch ? take(kernel.scratch_bytes(args.num_rows, args.units)) : nullptr;
+               kernel.multiply(args, begin, end, has_scratch ? scratch[0].bytes : nullptr);
+               if (!bias.defined()) return;
+               const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
+               for (std::int64_t m = 0; m < args.num_rows; ++m)
+                 for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
+                   args.out[m * args.out_stride + n] += bias_at(bias, n);
+             });
   }
 }
 

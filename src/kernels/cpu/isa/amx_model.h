@@ -2,6 +2,7 @@
 // without it. Included instead of amx.h. Tile registers belong to the thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -63,17 +64,18 @@ void amx_store(void* to, std::int64_t stride) {
 }
 
 // C += A B over lanes of four bytes: a row of A meets a row of B for each of its lanes.
-template <int kSum, int kX, int kW, class Lane>
+template <int kSum, int kA, int kB, class Lane>
 void amx_dot(const Lane& lane) {
-  AmxUnit::Tile &sum = amx_unit.tiles[kSum], &x = amx_unit.tiles[kX], &w = amx_unit.tiles[kW];
+  static_assert(kSum != kA && kA != kB && kSum != kB);
+  AmxUnit::Tile &sum = amx_unit.tiles[kSum], &x = amx_unit.tiles[kA], &w = amx_unit.tiles[kB];
   amx_faults += sum.rows == 0 || sum.rows != x.rows || sum.row_bytes != w.row_bytes ||
                 x.row_bytes != w.rows * 4;
   for (int m = 0; m < x.rows; ++m)
     for (int n = 0; n < w.row_bytes / 4; ++n) lane(sum, x, w, m, n);
 }
-template <int kSum, int kX, int kW, class W>
+template <int kSum, int kA, int kB, class W>
 void amx_dot_of_bytes() {
-  amx_dot<kSum, kX, kW>(
+  amx_dot<kSum, kA, kB>(
       [](AmxUnit::Tile& sum, const AmxUnit::Tile& x, const AmxUnit::Tile& w, int m, int n) {
         auto total = sum.at<std::int32_t>(m, n);
         for (int k = 0; k < x.row_bytes; ++k)
@@ -81,17 +83,17 @@ void amx_dot_of_bytes() {
         sum.put(m, n, total);
       });
 }
-template <int kSum, int kX, int kW>
+template <int kSum, int kA, int kB>
 void amx_dot_bytes() {
-  amx_dot_of_bytes<kSum, kX, kW, std::uint8_t>();
+  amx_dot_of_bytes<kSum, kA, kB, std::uint8_t>();
 }
-template <int kSum, int kX, int kW>
+template <int kSum, int kA, int kB>
 void amx_dot_signed_bytes() {
-  amx_dot_of_bytes<kSum, kX, kW, std::int8_t>();
+  amx_dot_of_bytes<kSum, kA, kB, std::int8_t>();
 }
-template <int kSum, int kX, int kW>
+template <int kSum, int kA, int kB>
 void amx_dot_bf16() {
-  amx_dot<kSum, kX, kW>(
+  amx_dot<kSum, kA, kB>(
       [](AmxUnit::Tile& sum, const AmxUnit::Tile& x, const AmxUnit::Tile& w, int m, int n) {
         // Denormal numbers count as zero.
         const auto flushed = [](float number) {
@@ -121,17 +123,21 @@ class AmxShapes {
   AmxShapes(const AmxShapes&) = delete;
   AmxShapes& operator=(const AmxShapes&) = delete;
 
-  void set(int first, int second, int x_bytes) {
-    if (first == first_ && second == second_ && x_bytes == x_bytes_) return;
-    first_ = first, second_ = second, x_bytes_ = x_bytes;
+  void set(int first, int second, int x_bytes, int columns = 16, int more_columns = 16) {
+    const std::array shape = {first, second, x_bytes, columns, more_columns};
+    if (shape == shape_) return;
+    shape_ = shape;
     const int below = second > 0 ? second : first;
     const int rows[] = {first, first, below, below, first, below, x_bytes / 4, x_bytes / 4};
-    for (int i = 0; i < 8; ++i)
-      amx_unit.tiles[i] = {.rows = rows[i], .row_bytes = i == 4 || i == 5 ? x_bytes : 64};
+    for (int i = 0; i < 8; ++i) {
+      const int count = i % 2 == 0 || more_columns == 0 ? columns : more_columns;
+      amx_faults += rows[i] < 1 || rows[i] > kAmxRows || count < 1 || count > 16 || x_bytes > 64;
+      amx_unit.tiles[i] = {.rows = rows[i], .row_bytes = i == 4 || i == 5 ? x_bytes : count * 4};
+    }
   }
 
  private:
-  int first_ = 0, second_ = 0, x_bytes_ = 0;
+  std::array<int, 5> shape_{};
 };
 
 }  // namespace
