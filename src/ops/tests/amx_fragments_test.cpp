@@ -1,5 +1,6 @@
 // Weights in fragments on AMX, over a model of its tiles (kernels/cpu/isa/amx_model.h), on any
 // processor with AVX-512 BF16 and VBMI.
+#include "kernels/cpu/fragments/amx_blocks.h"
 #include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 #include "ops/testing/coded_fragments.h"
@@ -41,6 +42,18 @@ class AmxFragments : public ::testing::Test {
   }
   Machine machine_{detect_cpu_isa(), 2};
 };
+
+TEST(AmxFragmentsChoice, IsOfTheTypeOfXAndTheFormat) {
+  if (!cpu::has_bf16_fragment_rows(CpuIsa::kAmx)) GTEST_SKIP() << "this processor has no VBMI";
+  const auto is_amx = [](CpuIsa isa, DType x, Format format) {
+    return cpu::fragment_rows(isa, x, format).to_tiles != nullptr;
+  };
+  EXPECT_TRUE(is_amx(CpuIsa::kAmx, DType::kBF16, Format::kFp8));
+  EXPECT_TRUE(is_amx(CpuIsa::kAmx, DType::kBF16, Format::kInt4Zero));
+  EXPECT_FALSE(is_amx(CpuIsa::kAmx, DType::kBF16, Format::kNvFp4));
+  EXPECT_FALSE(is_amx(CpuIsa::kAmx, DType::kF32, Format::kFp8));
+  EXPECT_FALSE(is_amx(CpuIsa::kAvx512Bf16, DType::kBF16, Format::kFp8));
+}
 
 TEST_F(AmxFragments, EachCodeIsItsNumber) {
   for (const auto& [format, group, scale] : kForms) {

@@ -1,5 +1,6 @@
 // Rows of int8 on AMX, over a model of its tiles (kernels/cpu/isa/amx_model.h), on any processor
 // with AVX-512: the bits are those of AVX2.
+#include "kernels/cpu/fragments/amx_blocks.h"
 #include "kernels/cpu/fragments/int8_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 #include "ops/testing/int8_matrix.h"
@@ -52,12 +53,18 @@ TEST(AmxInt8Rows, HaveTheBitsOfAvx2) {
   }
 }
 
+TEST(AmxInt8Rows, FewRowsKeepVnni) {
+  EXPECT_EQ(cpu::int8_kernel(CpuIsa::kAmx, 16).order, cpu::Int8Order::kTwice);
+  EXPECT_EQ(cpu::int8_kernel(CpuIsa::kAmx, 17).order, cpu::Int8Order::kTiles);
+  EXPECT_EQ(cpu::int8_kernel(CpuIsa::kAvx512Bf16, 100).order, cpu::Int8Order::kTwice);
+}
+
 // The model notices what the unit would refuse.
 TEST(AmxInt8Rows, ModelCountsWrongShapes) {
   cpu::AmxShapes shapes;
   cpu::amx_zero<0>();
   EXPECT_EQ(cpu::amx_faults.exchange(0), 1);  // no configuration
-  shapes.set(16, 0, 32);
+  shapes.set({.first = 16, .second = 0, .a_bytes = 32});
   cpu::amx_zero<0>();
   cpu::amx_zero<4>();
   cpu::amx_zero<6>();

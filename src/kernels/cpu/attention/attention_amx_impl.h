@@ -75,7 +75,7 @@ void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, s
     RowGroup group = {.x = x + m * x_stride, .stride = x_stride, .first = std::min(kAmxRows, some)};
     group.second = some - group.first;
     group.second_at = group.first * x_stride;
-    shapes.set(group.first, group.second, kLine);
+    shapes.set({.first = group.first, .second = group.second, .a_bytes = kLine});
     float* to = out + m * stride;
     // More than 16 rows: 2 x 2 register tiles; otherwise 1 x 4.
     if (group.second > 0) {

@@ -15,4 +15,12 @@ inline float bias_at(const Tensor& bias, std::int64_t n) {
   return bias.ptr<float>()[n];
 }
 
+// Adds elements [begin, end) of a bias, if there is one, to `rows` rows of `out`.
+inline void add_bias(const Tensor& bias, std::int64_t begin, std::int64_t end, std::int64_t rows,
+                     float* out, std::int64_t stride) {
+  if (!bias.defined()) return;
+  for (std::int64_t m = 0; m < rows; ++m)
+    for (std::int64_t n = begin; n < end; ++n) out[m * stride + n] += bias_at(bias, n);
+}
+
 }  // namespace sluice::cpu

@@ -50,7 +50,7 @@ struct FragmentProduct {
   Format format = Format::kInt4;
   bool scale_is_bf16 = false;
   std::int64_t units = 0;        // of a tile
-  const std::byte* x = nullptr;  // rows as FragmentColumns has them, on 64 bytes
+  const std::byte* x = nullptr;  // rows as FragmentColumns has them, or FragmentTiles; on 64 bytes
   std::int64_t x_stride = 0;     // in bytes
   std::int64_t num_rows = 0;
   float* out = nullptr;  // [num_rows, rows of w]
@@ -58,14 +58,15 @@ struct FragmentProduct {
   std::int64_t out_rows = 0;
 };
 
-// Rows of x that are laid out at once: each block of them reads the weights again.
-inline constexpr std::int64_t kFragmentBlockRows = 96, kAmxBlockRows = 512;
+// Rows of x that are laid out at once, without AMX: each block of them reads the weights again.
+inline constexpr std::int64_t kFragmentBlockRows = 96;
 
 // Rows of x as tiles of AMX: [16 rows][32 columns], 16 lines with a pair of each of these rows.
 struct FragmentTiles {
   static constexpr std::int64_t kRows = 16, kColumns = 32;
   std::int64_t line = 0;    // bytes
   std::int64_t stride = 0;  // bytes from 16 rows to the next
+  static std::int64_t count(std::int64_t num_rows) { return (num_rows + kRows - 1) / kRows; }
   FragmentTiles(std::int64_t num_rows, std::int64_t width)
       : line(std::min(num_rows, kRows) * 4), stride(width / kColumns * kRows * line) {}
 };

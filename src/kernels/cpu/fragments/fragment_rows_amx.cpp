@@ -1,4 +1,5 @@
 // Weights in fragments and rows of bfloat16 on AMX, see fragment_rows_amx_impl.h.
+#include "kernels/cpu/fragments/amx_blocks.h"
 #include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 #include "kernels/types/fp4.h"

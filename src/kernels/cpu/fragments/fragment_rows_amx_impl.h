@@ -1,5 +1,6 @@
-// Weights in fragments and rows of bfloat16 (fragment_rows.h) on AMX. Included after amx.h,
-// bf16_fragments.h and fragment_rows_impl.h, inside a target pragma.
+// Weights in fragments and rows of bfloat16 (fragment_rows.h) on AMX, in the blocks of
+// amx_blocks.h. Included after amx.h, bf16_fragments.h and fragment_rows_impl.h, inside a target
+// pragma.
 //
 // Rows of w are the rows of A, and rows of x the columns of B: a line of a fragment becomes rows of
 // 32 columns as they lie. A unit of 16 rows by 128 columns is four tiles, and each belongs to one
@@ -23,10 +24,7 @@ namespace {
 constexpr std::int64_t kAmxTileBytes = kAmxRows * 64;
 constexpr int kUnitTiles = static_cast<int>(ops::kFragmentColumns / FragmentTiles::kColumns);
 static_assert(kAmxRows == FragmentTiles::kRows);
-// Units of w in L1, pairs of tiles of w that share rows of x in L2, and the rows of x of a pass.
-constexpr std::int64_t kUnitsAtOnce = 2, kPairsAtOnce = 4, kPairTiles = 2;
-constexpr std::int64_t kGroupRows = 2 * kAmxRows;  // of x
-constexpr std::int64_t kGroupsOfBlock = kAmxBlockRows / kGroupRows;
+constexpr std::int64_t kUnitsAtOnce = 2;  // of w in L1
 
 // A unit as tiles of w, `stride` bytes apart.
 template <Codes kCodes, int kGroups>
@@ -185,7 +183,7 @@ class AmxFragments {
  public:
   explicit AmxFragments(const FragmentProduct& args)
       : args_(args),
-        groups_((args.num_rows + kGroupRows - 1) / kGroupRows),
+        groups_((args.num_rows + kAmxGroupRows - 1) / kAmxGroupRows),
         x_line_(FragmentTiles(args.num_rows, 0).line),
         group_tiles_(kUnitTiles / args.form.groups) {}
 
@@ -206,7 +204,7 @@ class AmxFragments {
   // One row of x. A unit becomes tiles while those of the unit before are multiplied, and sums are
   // scaled one group later: both are read from memory that was just written.
   void multiply_row(std::int64_t tile) {
-    shapes_.set(kAmxRows, 0, kLineBytes, 1);
+    shapes_.set({.first = kAmxRows, .a_bytes = kLineBytes, .columns = 1});
     alignas(64) float sums[2][kAmxRows];
     __m512 total = _mm512_setzero_ps(), scale = total;
     const std::byte* x = args_.x;
@@ -250,7 +248,8 @@ class AmxFragments {
     for (int i = 0; i < kTiles; ++i)
       for (std::int64_t u = begin; u < end; ++u) widen(tile + i, u, u - begin, i);
     for (std::int64_t group = 0; group < groups_; ++group) {
-      const std::int64_t m = group * kGroupRows, rows = std::min(kGroupRows, args_.num_rows - m);
+      const std::int64_t m = group * kAmxGroupRows,
+                         rows = std::min(kAmxGroupRows, args_.num_rows - m);
       if (rows > kAmxRows)
         units<kTiles, 2>(group, rows, begin, end, totals[group]);
       else
@@ -268,8 +267,11 @@ class AmxFragments {
   void units(std::int64_t group, std::int64_t rows, std::int64_t begin, std::int64_t end,
              Totals& totals) {
     const auto columns = static_cast<int>(std::min<std::int64_t>(rows, kAmxRows));
-    shapes_.set(kAmxRows, kTiles > 1 ? kAmxRows : 0, kLineBytes, columns,
-                static_cast<int>(rows) - columns);
+    shapes_.set({.first = kAmxRows,
+                 .second = kTiles > 1 ? kAmxRows : 0,
+                 .a_bytes = kLineBytes,
+                 .columns = columns,
+                 .more_columns = static_cast<int>(rows) - columns});
     const std::int64_t x_tile = kAmxRows * x_line_;
     const std::byte* x = args_.x + 2 * group * args_.x_stride + begin * kUnitTiles * x_tile;
     // The sums of one group are scaled while those of the next are made.
@@ -297,7 +299,7 @@ class AmxFragments {
   AmxShapes shapes_;
   alignas(64) std::byte tiles_[kUnitsAtOnce][kUnitTiles][kPairTiles][kAmxTileBytes];
   UnitScales scales_[kUnitsAtOnce][kPairTiles];
-  alignas(64) Totals totals_[kPairsAtOnce][kGroupsOfBlock];
+  alignas(64) Totals totals_[kPairsAtOnce][kMaxAmxGroups];
 };
 
 template <Codes kCodes, int kGroups>

@@ -7,14 +7,15 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/common/bias.h"
+#include "kernels/cpu/common/cache_lines.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/fragments/amx_blocks.h"
 
 namespace sluice::cpu {
 namespace {
@@ -24,10 +25,6 @@ constexpr std::int64_t kTileRows = 16;     // of x, of AMX
 // Up to so many rows of x, weights are read faster than tiles of AMX are made of them.
 constexpr std::int64_t kFewRows = 16;
 using ops::kMaxInt8Row, ops::kSmallestInt8Row;
-
-struct alignas(64) CacheLine {
-  std::int8_t bytes[64];
-};
 
 // Where the pieces of a row of x go.
 struct PiecePlaces {
@@ -141,19 +138,18 @@ Int8Kernel int8_kernel(CpuIsa isa, std::int64_t num_rows) {
 void linear_int8_rows(Context& ctx, const Int8Kernel& kernel, const Tensor& x, const Weight& w,
                       const Tensor& bias, const Tensor& out) {
   const bool in_tiles = kernel.order == Int8Order::kTiles;
-  const std::int64_t tiles = ops::fragment_tiles(w.rows),
-                     at_once =
-                         kernel.tiles_at_once(tiles, ctx.pool == nullptr ? 1 : ctx.pool->size());
-  const std::int64_t block_rows = kernel.block_rows(), rows = std::min(x.dim(0), block_rows),
-                     units = ops::fragment_units(w.columns), width = units * ops::kFragmentColumns,
+  const std::int64_t units = ops::fragment_units(w.columns), width = units * ops::kFragmentColumns,
                      row_bytes = in_tiles ? width : 2 * width,
-                     kept_rows = in_tiles ? (rows + kTileRows - 1) / kTileRows * kTileRows : rows;
-  const auto arranged = std::make_unique_for_overwrite<CacheLine[]>(
-      static_cast<std::size_t>(kept_rows * row_bytes / 64));
+                     block_rows = in_tiles ? amx_block_rows(row_bytes) : kInt8BlockRows,
+                     rows = std::min(x.dim(0), block_rows),
+                     kept_rows = in_tiles ? (rows + kTileRows - 1) / kTileRows * kTileRows : rows,
+                     tiles = ops::fragment_tiles(w.rows),
+                     at_once = in_tiles ? amx_tiles_at_once(ctx, tiles) : 1;
+  const CacheLines arranged = take_lines(kept_rows * row_bytes);
+  auto* const all = reinterpret_cast<std::int8_t*>(arranged[0].bytes);
   std::vector<float> x_scales(static_cast<std::size_t>(rows));
   std::vector<std::int32_t> x_sums(static_cast<std::size_t>(rows));
   const auto place_of = [&](std::int64_t m) {
-    std::int8_t* const all = arranged[0].bytes;
     if (!in_tiles) return all + m * row_bytes;
     return all + m / kTileRows * kTileRows * row_bytes + m % kTileRows * 64;
   };
@@ -161,7 +157,7 @@ void linear_int8_rows(Context& ctx, const Int8Kernel& kernel, const Tensor& x, c
                    .w = static_cast<const std::uint8_t*>(w.data.data),
                    .units = units,
                    .unit_bytes = fragment_unit(w).bytes(),
-                   .x = arranged[0].bytes,
+                   .x = all,
                    .x_stride = in_tiles ? kTileRows * row_bytes : row_bytes,
                    .x_sums = x_sums.data(),
                    .x_scales = x_scales.data(),
@@ -181,11 +177,9 @@ void linear_int8_rows(Context& ctx, const Int8Kernel& kernel, const Tensor& x, c
              [&](std::int64_t begin, std::int64_t end) {
                begin *= at_once, end = std::min(end * at_once, tiles);
                kernel.multiply(args, begin, end);
-               if (!bias.defined()) return;
-               const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
-               for (std::int64_t m = 0; m < args.num_rows; ++m)
-                 for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
-                   args.out[m * args.out_stride + n] += bias_at(bias, n);
+               add_bias(bias, begin * ops::kFragmentRows,
+                        std::min(end * ops::kFragmentRows, w.rows), args.num_rows, args.out,
+                        args.out_stride);
              });
   }
 }

@@ -42,22 +42,12 @@ void avx2_int8_rows(const Int8Product& args, std::int64_t first, std::int64_t la
 void vnni_int8_rows(const Int8Product& args, std::int64_t first, std::int64_t last);
 void amx_int8_rows(const Int8Product& args, std::int64_t first, std::int64_t last);
 
-// Rows of x that are rounded at once: each block of them reads the weights again.
-inline constexpr std::int64_t kInt8BlockRows = 96, kInt8TileBlockRows = 512;
+// Rows of x that are rounded at once, without AMX: each block of them reads the weights again.
+inline constexpr std::int64_t kInt8BlockRows = 96;
 
 struct Int8Kernel {
   Int8Multiply multiply = nullptr;
   Int8Order order = Int8Order::kTwice;
-
-  std::int64_t block_rows() const {
-    return order == Int8Order::kTiles ? kInt8TileBlockRows : kInt8BlockRows;
-  }
-  // Tiles of the weight, of `tiles`, that one of `threads` takes together: with AMX pairs meet the
-  // same tiles of x, and four pairs the same part of x in L2, where there are enough of them.
-  std::int64_t tiles_at_once(std::int64_t tiles, std::int64_t threads) const {
-    if (order != Int8Order::kTiles) return 1;
-    return tiles >= 32 * threads ? 8 : 2;
-  }
 };
 Int8Kernel int8_kernel(CpuIsa isa, std::int64_t num_rows);
 

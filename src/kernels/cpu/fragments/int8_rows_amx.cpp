@@ -1,3 +1,4 @@
+#include "kernels/cpu/fragments/amx_blocks.h"
 #include "kernels/cpu/fragments/int8_rows.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 

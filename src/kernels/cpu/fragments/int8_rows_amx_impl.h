@@ -1,4 +1,5 @@
-// Rows of int8 (int8_rows.h) on AMX. Included after amx.h, inside a target pragma.
+// Rows of int8 (int8_rows.h) on AMX, in the blocks of amx_blocks.h. Included after amx.h, inside a
+// target pragma.
 //
 // The weight's bytes become tiles of AMX in L1: a row of such a tile holds four columns of 16 rows
 // of w. 32 rows of x multiply two of them at once (registers: amx.h). Weights of kStepsAtOnce steps
@@ -15,10 +16,8 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr std::int64_t kAmxTileBytes = kAmxRows * 64, kPairTiles = 2;
-constexpr std::int64_t kStepsAtOnce = 8, kPairsAtOnce = 4;
-constexpr std::int64_t kGroupRows = 2 * kAmxRows;  // of x
-constexpr std::int64_t kGroupsOfBlock = kInt8TileBlockRows / kGroupRows;
+constexpr std::int64_t kAmxTileBytes = kAmxRows * 64;
+constexpr std::int64_t kStepsAtOnce = 8;
 constexpr int kLineBytes = 64, kPieceLines = 8;
 
 // A piece of 32 columns of 16 rows: eight lines become half a tile, eight rows of 64 bytes. Qword j
@@ -156,7 +155,7 @@ class AmxInt8Rows {
   explicit AmxInt8Rows(const Int8Product& args)
       : args_(args),
         steps_(args.units * ops::kFragmentColumns / 64),
-        groups_((args.num_rows + kGroupRows - 1) / kGroupRows) {}
+        groups_((args.num_rows + kAmxGroupRows - 1) / kAmxGroupRows) {}
 
   // Pairs of tiles from `first` on, kPairsAtOnce at most.
   void multiply(std::int64_t first, std::int64_t last) {
@@ -199,9 +198,11 @@ class AmxInt8Rows {
   template <int kTiles>
   void group_steps(std::int64_t tile, std::int64_t group, std::int64_t begin, std::int64_t end,
                    GroupSums& sums) {
-    const std::int64_t m = group * kGroupRows, rows = std::min(kGroupRows, args_.num_rows - m),
+    const std::int64_t m = group * kAmxGroupRows,
+                       rows = std::min(kAmxGroupRows, args_.num_rows - m),
                        above = std::min<std::int64_t>(rows, kAmxRows), below = rows - above;
-    shapes_.set(static_cast<int>(above), static_cast<int>(below), 64);
+    shapes_.set(
+        {.first = static_cast<int>(above), .second = static_cast<int>(below), .a_bytes = 64});
     const std::int8_t* const x = args_.x + 2 * group * args_.x_stride + begin * kAmxTileBytes;
     if (below > 0)
       multiply_group<2, kTiles>(x, args_.x_stride, tiles_, end - begin, begin > 0, sums);
@@ -219,7 +220,7 @@ class AmxInt8Rows {
   AmxShapes shapes_;
   PairTiles tiles_;
   alignas(64) float scales_[kPairTiles][kAmxRows];
-  GroupSums sums_[kPairsAtOnce][kGroupsOfBlock];
+  GroupSums sums_[kPairsAtOnce][kMaxAmxGroups];
 };
 
 void multiply_int8_on_amx(const Int8Product& args, std::int64_t first, std::int64_t last) {

@@ -3,26 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
 
 #include "kernels/cpu/common/bias.h"
+#include "kernels/cpu/common/cache_lines.h"
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/fragments/amx_blocks.h"
 #include "kernels/cpu/fragments/block_fragments.h"
 #include "kernels/cpu/fragments/fragment_rows.h"
 #include "kernels/cpu/fragments/int8_rows.h"
 
 namespace sluice::cpu {
 namespace {
-
-struct alignas(64) CacheLine {
-  std::byte bytes[64];
-};
-using CacheLines = std::unique_ptr<CacheLine[]>;
-
-CacheLines take(std::int64_t bytes) {
-  return std::make_unique_for_overwrite<CacheLine[]>(static_cast<std::size_t>((bytes + 63) / 64));
-}
 
 // Where a column of a piece goes. A column of a fragment has a step, a half of 16 columns, the lane
 // of its row, and may be odd. The two columns of a lane are neighbours, but for float32 beside
@@ -127,26 +119,33 @@ void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tens
 
 namespace {
 
-// Rows of x that are laid out at once. Rows of tiles may be many, up to 8 MiB of them.
-std::int64_t block_rows_of(const FragmentRows& kernel, std::int64_t row_bytes) {
-  if (kernel.to_tiles == nullptr) return kFragmentBlockRows;
-  return std::clamp<std::int64_t>((8 << 20) / row_bytes / 32 * 32, 96, kAmxBlockRows);
-}
-
-// Tiles of the weight that a thread takes together: with AMX pairs of them meet the same tiles of
-// x, and four pairs the same part of x in L2, where all threads have enough of them.
-std::int64_t tiles_at_once(const Context& ctx, const FragmentRows& kernel, std::int64_t rows,
-                           std::int64_t tiles) {
-  if (kernel.to_tiles == nullptr || rows == 1) return 1;
-  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  return tiles >= 32 * threads ? 8 : 2;
+// The arranged rows of args.x become tiles in `out`, which args.x then is.
+void turn_rows(Context& ctx, const FragmentRows& kernel, std::int64_t width, std::byte* out,
+               FragmentProduct& args) {
+  constexpr std::int64_t kAtOnce = 16;  // tiles of columns
+  const FragmentTiles form(args.num_rows, width);
+  const std::int64_t tiles = width / FragmentTiles::kColumns,
+                     parts = (tiles + kAtOnce - 1) / kAtOnce;
+  parallel(ctx, FragmentTiles::count(args.num_rows) * parts,
+           FragmentTiles::kRows * kAtOnce * FragmentTiles::kColumns,
+           [&](std::int64_t begin, std::int64_t end) {
+             for (std::int64_t i = begin; i < end; ++i) {
+               const std::int64_t m = i / parts * FragmentTiles::kRows, tile = i % parts * kAtOnce;
+               kernel.to_tiles(args.x + m * args.x_stride, args.x_stride,
+                               std::min(FragmentTiles::kRows, args.num_rows - m), tile,
+                               std::min(tiles, tile + kAtOnce), form.line,
+                               out + i / parts * form.stride);
+             }
+           });
+  args.x = out, args.x_stride = form.stride;
 }
 
 }  // namespace
 
 void linear_fragment_rows(Context& ctx, const FragmentRows& kernel, const Tensor& x,
                           const Weight& w, const Tensor& bias, const Tensor& out) {
-  const FragmentColumns columns(w, kernel.input, kernel.to_tiles != nullptr);
+  const bool in_tiles = kernel.to_tiles != nullptr;
+  const FragmentColumns columns(w, kernel.input, in_tiles);
   FragmentProduct args{.w = static_cast<const std::uint8_t*>(w.data.data),
                        .form = fragment_unit(w),
                        .format = w.format,
@@ -155,16 +154,13 @@ void linear_fragment_rows(Context& ctx, const FragmentRows& kernel, const Tensor
                        .out_stride = out.stride[0],
                        .out_rows = w.rows};
   const std::int64_t rows = x.dim(0), row_bytes = columns.row_bytes(),
-                     block_rows = block_rows_of(kernel, row_bytes),
-                     max_rows = std::min(rows, block_rows), tiles = ops::fragment_tiles(w.rows),
-                     column_tiles = columns.width() / FragmentTiles::kColumns;
-  const auto in_tiles = [](std::int64_t count) {
-    return (count + FragmentTiles::kRows - 1) / FragmentTiles::kRows;
-  };
-  const CacheLines arranged = take(max_rows * row_bytes);
-  const bool turns = kernel.to_tiles != nullptr && rows > 1;
-  const CacheLines turned =
-      turns ? take(in_tiles(max_rows) * FragmentTiles(max_rows, columns.width()).stride) : nullptr;
+                     block_rows = in_tiles ? amx_block_rows(row_bytes) : kFragmentBlockRows,
+                     max_rows = std::min(rows, block_rows), tiles = ops::fragment_tiles(w.rows);
+  const CacheLines arranged = take_lines(max_rows * row_bytes);
+  const CacheLines turned = in_tiles && rows > 1
+                                ? take_lines(FragmentTiles::count(max_rows) *
+                                             FragmentTiles(max_rows, columns.width()).stride)
+                                : nullptr;
   for (std::int64_t first = 0; first < rows; first += block_rows) {
     args.num_rows = std::min(block_rows, rows - first);
     args.out = row<float>(out, first);
@@ -173,37 +169,21 @@ void linear_fragment_rows(Context& ctx, const FragmentRows& kernel, const Tensor
       for (std::int64_t m = begin; m < end; ++m)
         columns.arrange(x, first + m, arranged[0].bytes + m * row_bytes);
     });
-    if (turns && args.num_rows > 1) {
-      constexpr std::int64_t kAtOnce = 16;  // tiles of columns
-      const FragmentTiles form(args.num_rows, columns.width());
-      const std::int64_t parts = (column_tiles + kAtOnce - 1) / kAtOnce;
-      parallel(ctx, in_tiles(args.num_rows) * parts, FragmentTiles::kRows * kAtOnce * 32,
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   const std::int64_t m = i / parts * FragmentTiles::kRows,
-                                      tile = i % parts * kAtOnce;
-                   kernel.to_tiles(args.x + m * row_bytes, row_bytes,
-                                   std::min(FragmentTiles::kRows, args.num_rows - m), tile,
-                                   std::min(column_tiles, tile + kAtOnce), form.line,
-                                   turned[0].bytes + i / parts * form.stride);
-                 }
-               });
-      args.x = turned[0].bytes, args.x_stride = form.stride;
-    }
-    const std::int64_t at_once = tiles_at_once(ctx, kernel, args.num_rows, tiles);
+    const bool is_one = args.num_rows == 1;
+    if (in_tiles && !is_one) turn_rows(ctx, kernel, columns.width(), turned[0].bytes, args);
+    const std::int64_t at_once = in_tiles && !is_one ? amx_tiles_at_once(ctx, tiles) : 1;
     parallel(ctx, (tiles + at_once - 1) / at_once,
              at_once * ops::kFragmentRows * args.num_rows * columns.width() / 8,
              [&](std::int64_t begin, std::int64_t end) {
                begin *= at_once, end = std::min(end * at_once, tiles);
-               const bool has_scratch = args.num_rows > 1 && kernel.scratch_bytes != nullptr;
                const CacheLines scratch =
-                   has_scratch ? take(kernel.scratch_bytes(args.num_rows, args.units)) : nullptr;
-               kernel.multiply(args, begin, end, has_scratch ? scratch[0].bytes : nullptr);
-               if (!bias.defined()) return;
-               const std::int64_t last = std::min(end * ops::kFragmentRows, w.rows);
-               for (std::int64_t m = 0; m < args.num_rows; ++m)
-                 for (std::int64_t n = begin * ops::kFragmentRows; n < last; ++n)
-                   args.out[m * args.out_stride + n] += bias_at(bias, n);
+                   is_one || kernel.scratch_bytes == nullptr
+                       ? nullptr
+                       : take_lines(kernel.scratch_bytes(args.num_rows, args.units));
+               kernel.multiply(args, begin, end, scratch ? scratch[0].bytes : nullptr);
+               add_bias(bias, begin * ops::kFragmentRows,
+                        std::min(end * ops::kFragmentRows, w.rows), args.num_rows, args.out,
+                        args.out_stride);
              });
   }
 }

@@ -206,7 +206,9 @@ void some_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
         x.columns = listed;
         x.stride = kColumnsAtOnce;
       }
-      shapes.set(x.rows, 0, static_cast<int>(std::min<std::int64_t>(64, layout.group)));
+      shapes.set({.first = x.rows,
+                  .second = 0,
+                  .a_bytes = static_cast<int>(std::min<std::int64_t>(64, layout.group))});
       part_product<kKind>(layout, x, part, groups, a.out + m0 * a.out_stride + t * 16,
                           a.out_stride);
     }
@@ -350,7 +352,9 @@ void many_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
         }
         x.columns = a.x_rows != nullptr ? listed : a.x + m * a.x_stride + begin * layout.group;
         x.stride = a.x_rows != nullptr ? kColumnsAtOnce : a.x_stride;
-        shapes.set(x.rows, x.rows, static_cast<int>(std::min<std::int64_t>(64, layout.group)));
+        shapes.set({.first = x.rows,
+                    .second = x.rows,
+                    .a_bytes = static_cast<int>(std::min<std::int64_t>(64, layout.group))});
         for (int i = 0; i < part.tiles; ++i)
           signed_tile<kKind>(panel, i, x, layout.group, count, begin > 0,
                              i + 1 < part.tiles ? 16 : part.last_lanes,

@@ -347,7 +347,7 @@ void more_rows(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int6
         const Rows rows(a, m, std::min(m1, m + kGroupRows));
         const RowGroup x = rows.steps(span.begin, span.end, listed);
         const RowGroup last = span.rest > 0 ? rows.last_step(all, rest, filled) : x;
-        shapes.set(x.first, x.second, kLine);
+        shapes.set({.first = x.first, .second = x.second, .a_bytes = kLine});
         span.first_time = m == m0;
         for (int p = 0; p < count; ++p)
           part_product(x, last, parts[p], span, a.out + m * a.out_stride + tile[p] * 16,

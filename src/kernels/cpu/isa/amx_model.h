@@ -2,19 +2,17 @@
 // without it. Included instead of amx.h. Tile registers belong to the thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/isa/amx_config.h"
 #include "kernels/cpu/isa/flush_denormals.h"
 
 namespace sluice::cpu {
 namespace {
-
-inline constexpr int kAmxRows = 16;
 
 // Operations on tiles whose shapes do not fit, or without a configuration: AMX raises a fault.
 inline std::atomic<long> amx_faults{0};
@@ -35,7 +33,7 @@ struct AmxUnit {
       std::memcpy(bytes[row] + static_cast<std::size_t>(i) * sizeof value, &value, sizeof value);
     }
   };
-  Tile tiles[8];
+  Tile tiles[kAmxRegisters];
 };
 inline thread_local AmxUnit amx_unit;
 
@@ -123,21 +121,19 @@ class AmxShapes {
   AmxShapes(const AmxShapes&) = delete;
   AmxShapes& operator=(const AmxShapes&) = delete;
 
-  void set(int first, int second, int x_bytes, int columns = 16, int more_columns = 16) {
-    const std::array shape = {first, second, x_bytes, columns, more_columns};
+  void set(const AmxShape& shape) {
     if (shape == shape_) return;
     shape_ = shape;
-    const int below = second > 0 ? second : first;
-    const int rows[] = {first, first, below, below, first, below, x_bytes / 4, x_bytes / 4};
-    for (int i = 0; i < 8; ++i) {
-      const int count = i % 2 == 0 || more_columns == 0 ? columns : more_columns;
-      amx_faults += rows[i] < 1 || rows[i] > kAmxRows || count < 1 || count > 16 || x_bytes > 64;
-      amx_unit.tiles[i] = {.rows = rows[i], .row_bytes = i == 4 || i == 5 ? x_bytes : count * 4};
+    const AmxConfig config(shape);
+    for (int i = 0; i < kAmxRegisters; ++i) {
+      const int rows = config.rows[i], bytes = config.row_bytes[i];
+      amx_faults += rows < 1 || rows > kAmxRows || bytes < 4 || bytes > 64 || bytes % 4 != 0;
+      amx_unit.tiles[i] = {.rows = rows, .row_bytes = bytes};
     }
   }
 
  private:
-  std::array<int, 5> shape_{};
+  AmxShape shape_;
 };
 
 }  // namespace

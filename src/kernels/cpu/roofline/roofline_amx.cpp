@@ -12,7 +12,7 @@ namespace {
 template <class Round>
 [[gnu::always_inline]] inline double in_tiles(std::int64_t rounds, const Round& round) {
   AmxShapes shapes;
-  shapes.set(kAmxRows, kAmxRows, 64);
+  shapes.set({.first = kAmxRows, .second = kAmxRows, .a_bytes = 64});
   for (std::int64_t r = 0; r < rounds; ++r) round();
   return 0;
 }
