@@ -271,8 +271,7 @@ void check_int8_rows(KernelCheck& check, std::int64_t n, std::int64_t columns) {
   if (columns % 16 != 0) return;
   std::mt19937 random(70);
   const auto code = [&] { return static_cast<double>(random() % 255) - 127; };
-  Sample x(check, DType::kBF16, {kRows, columns}), scales(check, DType::kF32, {n}),
-      out(check, DType::kF32, {kRows, n});
+  Sample x(check, DType::kBF16, {kRows, columns}), scales(check, DType::kF32, {n});
   x.set([&](std::int64_t i) { return i % columns == 0 ? 127.0 : code(); });
   scales.set([](std::int64_t i) { return std::ldexp(1.0, -16 - static_cast<int>(i % 3)); });
   const Buffer memory(n * columns, check.device());
@@ -280,25 +279,31 @@ void check_int8_rows(KernelCheck& check, std::int64_t n, std::int64_t columns) {
   HostImage image(data);
   auto* const codes = image.tensor().ptr<std::int8_t>();
   for (std::int64_t i = 0; i < n * columns; ++i) codes[i] = static_cast<std::int8_t>(code());
-  Expected expected;
+  std::vector<double> sums;
   for (std::int64_t t = 0; t < kRows; ++t)
     for (std::int64_t r = 0; r < n; ++r) {
       double sum = 0;
       for (std::int64_t k = 0; k < columns; ++k)
         sum += x.at(t * columns + k) * codes[r * columns + k];
-      sum *= scales.at(r);
-      expected.add(sum, 2 * kFloatUnit * std::abs(sum));
+      sums.push_back(sum * scales.at(r));
     }
   image.put();
-  check.compare("linear int8 rows", fmt::format("{} x {}", n, columns), out, expected,
-                [&](Context& ctx) {
-                  ops::Weight w = ops::weight_form(ctx, Format::kInt8, DType::kBF16, 0);
-                  w.data = data;
-                  w.scales = scales(ctx);
-                  w.rows = n;
-                  w.columns = columns;
-                  ops::linear(ctx, ops::prepared(ctx, x(ctx), w), w, {}, out(ctx));
-                });
+  // One row has a kernel of its own.
+  for (const std::int64_t m : {std::int64_t{1}, kRows}) {
+    Sample out(check, DType::kF32, {m, n});
+    Expected expected;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(m * n); ++i)
+      expected.add(sums[i], 2 * kFloatUnit * std::abs(sums[i]));
+    check.compare("linear int8 rows", fmt::format("{} x {} x {}", m, n, columns), out, expected,
+                  [&](Context& ctx) {
+                    ops::Weight w = ops::weight_form(ctx, Format::kInt8, DType::kBF16, 0);
+                    w.data = data;
+                    w.scales = scales(ctx);
+                    w.rows = n;
+                    w.columns = columns;
+                    ops::linear(ctx, ops::prepared(ctx, x(ctx).rows(0, m), w), w, {}, out(ctx));
+                  });
+  }
 }
 
 double silu(double x) {

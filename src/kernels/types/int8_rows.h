@@ -5,8 +5,7 @@
 //   out[m, n] = float(sum over k of q[m, k] code[n, k]) (scale of row m * scale of row n)
 //
 // So the bits depend on nothing but the two rows. Rows are bfloat16, or float32 where a norm is
-// fused. A row with a number that is not finite has NaN as
-// its scale, and zeros.
+// fused. A row with a number that is not finite has NaN as its scale, and zeros.
 //
 // A GPU has the weights in rows (Layout::kRows of Format::kInt8): int8 [rows, columns], and scales
 // [rows] in float32. A prepared row of x has the bytes of kernels/types/fp8.h without groups.

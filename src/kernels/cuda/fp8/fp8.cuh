@@ -52,6 +52,21 @@ __device__ inline float4 load_four(const Bf16* p) {
           __uint_as_float(raw.y << 16), __uint_as_float(raw.y & 0xFFFF0000u)};
 }
 
+// c += a b with int8 and m16n8k32, lanes as in mma_e4m3(). Exact.
+__device__ inline void mma_s8(std::int32_t (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                              std::uint32_t b1) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
 inline constexpr float kE4m3SumScale = 1;  // of what mma_e4m3() adds up
 

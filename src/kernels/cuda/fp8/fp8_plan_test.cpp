@@ -23,7 +23,9 @@ TEST(Fp8Plan, FewRowsAreReadAtOnceAndManyArePrepared) {
   EXPECT_EQ(at_once(2, 128, false), 0);
   EXPECT_EQ(at_once(1, 131072), 0);
   // One kernel for every m in deterministic runs.
-  for (const std::int64_t m : {1, 8, 100}) EXPECT_EQ(fp8_rows_at_once(m, 4096, true, true, 90), 0);
+  for (const bool in_groups : {false, true})
+    for (const std::int64_t m : {1, 8, 100})
+      EXPECT_EQ(fp8_rows_at_once(m, 4096, in_groups, true, 90), 0);
 }
 
 TEST(Fp8Plan, OtherGpusTakeFewRowsAfterFewRows) {

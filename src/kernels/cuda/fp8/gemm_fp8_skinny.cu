@@ -1,11 +1,12 @@
-// GEMM of few rows with FP8 weights, bound by memory: every weight is read once. A norm of the rows
-// of x, their rounding to e4m3, the SwiGLU activation and the residual are fused.
+// GEMM of few rows with FP8 weights, or of one row with int8 weights, bound by memory: every weight
+// is read once. A norm of the rows of x, their rounding to e4m3 or int8, the SwiGLU activation and
+// the residual are fused.
 //
 // The phases of fp8_skinny_kernel; the pipeline is that of kernels/cuda/gemm/weight_pipeline.cuh,
-// which copies rows of e4m3 as rows of half as many numbers of two bytes:
+// which copies rows of bytes as rows of half as many numbers of two bytes:
 //   1. issue            cp.async of weights and their scales, before the kernel that makes x ended
 //   2. load_inputs      bias, residual and scales of weights of the next tile
-//   3. RoundedRows      rows of x to shared memory as e4m3 (rounded_rows.cuh, one_rounded_row.cuh)
+//   3. RoundedRows      rows of x to shared memory as codes (rounded_rows.cuh, one_rounded_row.cuh)
 //   for each tile of 16 output columns:
 //   4. Fp8Pipeline      mainloop: each warp multiplies its share of k, and the sums of a group are
 //                       promoted with its scales.
@@ -13,7 +14,6 @@
 //   6. element.store    epilogue: sum over the warps, scale, bias, activation or residual
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/cuda/fp8/fp8_plan.h"
 #include "kernels/cuda/fp8/gemm_fp8.h"
 #include "kernels/cuda/fp8/one_rounded_row.cuh"
@@ -34,7 +34,7 @@ struct Fp8SkinnyArgs {
   bool one_row = false;  // that OneRoundedRow takes
 };
 
-// 4. The pipeline of this warp: a unit is 16 rows by 128 columns of e4m3 for each part of a tile.
+// 4. The pipeline of this warp: a unit is 16 rows by 128 columns of codes for each part of a tile.
 template <int kParts, int kDepth>
 class Fp8Pipeline : public WeightPipeline<kParts, kDepth> {
   using Base = WeightPipeline<kParts, kDepth>;
@@ -54,12 +54,12 @@ class Fp8Pipeline : public WeightPipeline<kParts, kDepth> {
 
   // sums += the oldest unit times the group of x. x: the lane's row; x_scale: of the lane's two
   // columns of the accumulators.
-  template <bool kInGroups>
+  template <class Codes, bool kInGroups>
   __device__ void take_group(const unsigned char* x, const float (&x_scale)[2],
                              PipelineSums<kParts, 1>& sums) {
     const int lane = threadIdx.x % kWarp, g = lane / 4, quad = lane % 4;
     const unsigned char* stage = this->bytes_ + this->take_at_ * Base::Shape::kStageBytes;
-    float group_sums[kParts][kUnitSteps][4] = {};  // two chains of MMAs
+    typename Codes::Sum group_sums[kParts][kUnitSteps][4] = {};  // two chains of MMAs
 #pragma unroll
     for (int s = 0; s < kUnitSteps; ++s) {
       const uint4 xs = *reinterpret_cast<const uint4*>(x + (s * 4 + quad) * 16);
@@ -70,18 +70,23 @@ class Fp8Pipeline : public WeightPipeline<kParts, kDepth> {
                     high = *reinterpret_cast<const uint4*>(stage + p * kPartBytes +
                                                            pipeline_place(g + 8, s * 4 + quad));
         // Rows g and g + 8 of w, and a row of x: the same columns in the same places.
-        mma_e4m3(group_sums[p][s], {low.x, high.x, low.y, high.y}, xs.x, xs.y);
-        mma_e4m3(group_sums[p][s], {low.z, high.z, low.w, high.w}, xs.z, xs.w);
+        Codes::mma(group_sums[p][s], {low.x, high.x, low.y, high.y}, xs.x, xs.y);
+        Codes::mma(group_sums[p][s], {low.z, high.z, low.w, high.w}, xs.z, xs.w);
       }
     }
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
       const float w_scale =
-          kInGroups ? scales_[this->take_at_ * kParts + p] * kE4m3SumScale : kE4m3SumScale;
+          kInGroups ? scales_[this->take_at_ * kParts + p] * Codes::kMmaScale : Codes::kMmaScale;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        sums.c[p][0][i] = fmaf(group_sums[p][0][i] + group_sums[p][1][i],
-                               kInGroups ? w_scale * x_scale[i % 2] : w_scale, sums.c[p][0][i]);
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums.c[p][0][i];
+        const auto of_group = group_sums[p][0][i] + group_sums[p][1][i];
+        if constexpr (std::is_same_v<typename Codes::Sum, float>)
+          sum = fmaf(of_group, kInGroups ? w_scale * x_scale[i % 2] : w_scale, sum);
+        else  // exact; the bits of an integer
+          sum = __int_as_float(__float_as_int(sum) + of_group);
+      }
     }
     this->take_at_ = this->take_at_ + 1 == kDepth ? 0 : this->take_at_ + 1;
   }
@@ -92,7 +97,7 @@ class Fp8Pipeline : public WeightPipeline<kParts, kDepth> {
 
 // Grid: CTAs that take tiles of 16 rows of w in turn (two parts: 16 of gate and 16 of up).
 // kWhole: all tiles and turns of the warps are whole, so issue() checks nothing.
-template <int kParts, int kStages, bool kInGroups, bool kWhole>
+template <class Codes, int kParts, int kStages, bool kInGroups, bool kWhole>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     fp8_skinny_kernel(const __grid_constant__ Fp8SkinnyArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -107,7 +112,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       .part = reinterpret_cast<float*>(shared + Shape::kBytes), .rows = rows};
   float* const w_scales =
       reinterpret_cast<float*>(shared + Shape::kBytes + PipelineReduction<kParts>::bytes(rows));
-  const RoundedRows x(
+  const RoundedRows<Codes> x(
       reinterpret_cast<unsigned char*>(w_scales + kPipelineWarps * kStages * kParts), rows, k,
       args.staged_bytes);
 
@@ -163,7 +168,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue();
   const float* const norm = args.around.norm;
-  OneRoundedRow row(x, parts);
+  OneRoundedRow<Codes> row(x, parts);
   if (args.one_row && norm != nullptr)
     row.load_norm(norm);
   else if (norm != nullptr)
@@ -195,13 +200,16 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   // whole row was read.
   float row_factor = 1;
   if (args.one_row)
-    row_factor = norm == nullptr
-                     ? row.round_plain<kInGroups>(static_cast<const Bf16*>(a.x))
-                     : row.round_normed<kInGroups>(static_cast<const float*>(a.x), args.around.eps);
+    row_factor =
+        norm == nullptr
+            ? row.template round_plain<kInGroups>(static_cast<const Bf16*>(a.x))
+            : row.template round_normed<kInGroups>(static_cast<const float*>(a.x), args.around.eps);
   else if (a.x_type == DType::kBF16)
-    x.round<kInGroups>(static_cast<const Bf16*>(a.x), a.x_stride, args.around, factor, row_scale);
+    x.template round<kInGroups>(static_cast<const Bf16*>(a.x), a.x_stride, args.around, factor,
+                                row_scale);
   else
-    x.round<kInGroups>(static_cast<const float*>(a.x), a.x_stride, args.around, factor, row_scale);
+    x.template round<kInGroups>(static_cast<const float*>(a.x), a.x_stride, args.around, factor,
+                                row_scale);
   // Rows past the last one repeat the last row: their sums are never stored.
   const unsigned char* const x_row = x.codes + min(lane / 4, rows - 1) * x.stride;
   const int scale_rows[2] = {min(lane % 4 * 2, rows - 1), min(lane % 4 * 2 + 1, rows - 1)};
@@ -217,7 +225,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
         x_scale[0] = *x.scale(scale_rows[0], group), x_scale[1] = *x.scale(scale_rows[1], group);
       pipeline.await();
       issue();
-      pipeline.template take_group<kInGroups>(x_row + group * kGroup, x_scale, sums);
+      pipeline.template take_group<Codes, kInGroups>(x_row + group * kGroup, x_scale, sums);
     }
     reduction.put(turn, sums);  // 5.
     // One barrier a tile is enough, because turns alternate between two buffers: the sums of the
@@ -233,7 +241,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       element.scale *= w_scale[0];
       if constexpr (kParts == 2) element.up_scale *= w_scale[1];
     }
-    element.store(reduction, turn, tile);  // 6.
+    element.template store<typename Codes::Sum>(reduction, turn, tile);  // 6.
     load_inputs(tile + ctas);
   }
 }
@@ -241,8 +249,9 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 // A row behind the first may begin on 8 bytes, where rows are taken one by one.
 bool takes_one_row(const GemmArgs& a, const RowsAround& around) {
   if (a.m != 1 || !begins_on_16(a.x)) return false;
-  return around.norm == nullptr ? a.x_type == DType::kBF16 && a.k <= OneRoundedRow::kMaxPlain
-                                : a.x_type == DType::kF32 && a.k <= OneRoundedRow::kMaxNormed;
+  return around.norm == nullptr
+             ? a.x_type == DType::kBF16 && a.k <= OneRoundedRow<E4m3Codes>::kMaxPlain
+             : a.x_type == DType::kF32 && a.k <= OneRoundedRow<E4m3Codes>::kMaxNormed;
 }
 
 }  // namespace
@@ -261,12 +270,13 @@ void gemm_fp8_skinny(Context& ctx, const GemmArgs& gemm, const Fp8Scales& scales
       launch_dependent(ctx, "FP8 skinny GEMM", kernel, dim3(static_cast<unsigned>(plan.blocks)),
                        kPipelineThreads, plan.shared_bytes, args);
     };
-    if (scales.in_groups)
-      run(whole ? fp8_skinny_kernel<kParts, kStages, true, true>
-                : fp8_skinny_kernel<kParts, kStages, true, false>);
-    else
-      run(whole ? fp8_skinny_kernel<kParts, kStages, false, true>
-                : fp8_skinny_kernel<kParts, kStages, false, false>);
+    const auto run_codes = [&]<class Codes, bool kInGroups>() {
+      run(whole ? fp8_skinny_kernel<Codes, kParts, kStages, kInGroups, true>
+                : fp8_skinny_kernel<Codes, kParts, kStages, kInGroups, false>);
+    };
+    if (scales.int8) return run_codes.template operator()<Int8Codes, false>();
+    if (scales.in_groups) return run_codes.template operator()<E4m3Codes, true>();
+    run_codes.template operator()<E4m3Codes, false>();
   };
   if (around.gated != nullptr) {
     if (plan.stages == kPipelineStages<2>)

@@ -1,5 +1,4 @@
-// Linear layers with FP8 weights: few rows in one kernel; many rows are rounded to e4m3 first. Any
-// rows for int8 weights are rounded to int8 first.
+// Linear layers with FP8 or int8 weights: few rows in one kernel; many rows are rounded first.
 #include "base/error.h"
 #include "kernels/cuda/common/session.h"
 #include "kernels/cuda/cuda.h"
@@ -40,7 +39,6 @@ Fp8Rows rows_in(const Tensor& prepared, const Weight& w) {
 }
 
 std::int64_t rows_at_once(const Context& ctx, const Weight& w, std::int64_t m) {
-  if (w.format == ops::Format::kInt8) return 0;
   return fp8_rows_at_once(m, w.columns, w.group != 0, ctx.deterministic, sm_of(ctx));
 }
 

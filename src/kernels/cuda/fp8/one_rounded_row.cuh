@@ -1,4 +1,4 @@
-// One row of x in shared memory as e4m3, as rounded_rows.cuh has it, with fewer instructions: no
+// One row of x in shared memory as codes, as rounded_rows.cuh has it, with fewer instructions: no
 // MMA runs before they end. The row stays in registers from its only load until it is rounded.
 #pragma once
 
@@ -13,12 +13,14 @@ struct OneRowParts {
 };
 
 // A thread takes 16 neighbouring columns of every 4,096. All threads of the CTA call.
+template <class Codes>
 class OneRoundedRow {
  public:
   // Columns of a row that stay in registers: of float32 with a norm, and of bfloat16 without one.
   static constexpr int kMaxNormed = 8192, kMaxPlain = 16384;
 
-  __device__ OneRoundedRow(const RoundedRows& row, OneRowParts& parts) : row_(row), parts_(parts) {}
+  __device__ OneRoundedRow(const RoundedRows<Codes>& row, OneRowParts& parts)
+      : row_(row), parts_(parts) {}
 
   // They do not depend on the kernel that makes x, so they load before it has ended.
   __device__ void load_norm(const float* weight) {
@@ -71,7 +73,7 @@ class OneRoundedRow {
   }
 
  private:
-  static constexpr int kColumns = 16, kGroupLanes = RoundedRows::kGroup / kColumns;
+  static constexpr int kColumns = 16, kGroupLanes = RoundedRows<Codes>::kGroup / kColumns;
   static constexpr int kTurn = kPipelineThreads * kColumns;
   static constexpr int kNormed = kMaxNormed / kTurn, kPlain = kMaxPlain / kTurn;
 
@@ -131,9 +133,9 @@ class OneRoundedRow {
 #pragma unroll
     for (int step = 1; step < kGroupLanes; step *= 2)
       largest = max(largest, __shfl_xor_sync(kAllLanes, largest, step));
-    const ops::Fp8Scale by = fp8_scale(largest);
+    const ops::Fp8Scale by = Codes::scale(largest);
     if (threadIdx.x % kGroupLanes == 0 && column(j) < row_.k)
-      *row_.scale(0, column(j) / RoundedRows::kGroup) = by.scale;
+      *row_.scale(0, column(j) / RoundedRows<Codes>::kGroup) = by.scale;
     return by;
   }
   // That of the row.
@@ -143,16 +145,16 @@ class OneRoundedRow {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kPipelineWarps; ++i) largest = max(largest, parts_.largest[i]);
-    return fp8_scale(largest);
+    return Codes::scale(largest);
   }
 
   // Columns behind the last one are zeros, up to a whole group: weights are zero there, too, but a
   // NaN times zero is none.
   __device__ void put(int j, const float4 (&v)[4], float factor) const {
-    if (column(j) < row_.groups * RoundedRows::kGroup)
+    if (column(j) < row_.groups * RoundedRows<Codes>::kGroup)
       *reinterpret_cast<uint4*>(row_.codes + column(j)) = {
-          to_e4m3(v[0], factor), to_e4m3(v[1], factor), to_e4m3(v[2], factor),
-          to_e4m3(v[3], factor)};
+          Codes::four(v[0], factor), Codes::four(v[1], factor), Codes::four(v[2], factor),
+          Codes::four(v[3], factor)};
   }
   __device__ void put(int j, const uint4 (&v)[2], float factor) const {
     const auto four = [](unsigned low, unsigned high) {
@@ -163,7 +165,7 @@ class OneRoundedRow {
         factor);
   }
 
-  const RoundedRows& row_;
+  const RoundedRows<Codes>& row_;
   OneRowParts& parts_;
   float4 norm_[kNormed][4];
 };

@@ -1,15 +1,17 @@
-// A few rows of x in shared memory as e4m3 (kernels/types/fp8.h), with a scale for each group of
-// 128 columns or for each row. The norm of the rows is fused.
+// A few rows of x in shared memory as e4m3 (kernels/types/fp8.h) or int8
+// (kernels/types/int8_rows.h), with a scale for each group of 128 columns or for each row. The norm
+// of the rows is fused.
 #pragma once
 
-#include "kernels/cuda/fp8/fp8.cuh"
+#include "kernels/cuda/fp8/row_codes.cuh"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/weight_pipeline.cuh"
 
 namespace sluice::cuda {
 
-// Shared memory: rows of e4m3, then scales [rows][groups + 1], then what their makers leave there,
+// Shared memory: rows of codes, then scales [rows][groups + 1], then what their makers leave there,
 // of the same shape. Eight lanes make a group of 128 columns, 16 columns each.
+template <class Codes>
 struct RoundedRows {
   static constexpr int kGroup = static_cast<int>(ops::kFp8Group);
   static constexpr int kLaneColumns = 16, kGroupLanes = kGroup / kLaneColumns;
@@ -54,8 +56,8 @@ struct RoundedRows {
       return max(max(largest_of(v[0]), largest_of(v[1])), max(largest_of(v[2]), largest_of(v[3])));
     }
     __device__ uint4 rounded(float factor) const {
-      return {to_e4m3(v[0], factor), to_e4m3(v[1], factor), to_e4m3(v[2], factor),
-              to_e4m3(v[3], factor)};
+      return {Codes::four(v[0], factor), Codes::four(v[1], factor), Codes::four(v[2], factor),
+              Codes::four(v[3], factor)};
     }
   };
 
@@ -123,7 +125,7 @@ struct RoundedRows {
       if (m < 0) return;
       if (norm != nullptr && leads) *square(m, g) = sum;
       if constexpr (kInGroups) {
-        const ops::Fp8Scale by = fp8_scale(largest);
+        const ops::Fp8Scale by = Codes::scale(largest);
         if (leads) *scale(m, g) = by.scale;
         put(m, g, lane, by.factor);
       } else if (leads) {
@@ -146,7 +148,7 @@ struct RoundedRows {
           largest = max(largest, __float_as_uint(*scale(warp, g)));
         largest = warp_max(largest);
         if (lane == 0) {
-          const ops::Fp8Scale by = fp8_scale(largest);
+          const ops::Fp8Scale by = Codes::scale(largest);
           row_scale[warp] = by.scale;
           *square(warp, groups) = by.factor;
         }

@@ -40,12 +40,22 @@ struct OutputElement {
     if (kParts == 2) up_bias = bias_at(a, a.n + n);
   }
 
+  // Exact sums are rounded as on a CPU: one multiplication, then one addition.
+  template <class Sum>
+  __device__ __forceinline__ float finished(float sum, float by, float own_bias) const {
+    if constexpr (std::is_same_v<Sum, float>) return fmaf(sum, by, own_bias);
+    const float scaled = __fmul_rn(sum, by);
+    return a.bias == nullptr ? scaled : __fadd_rn(scaled, own_bias);
+  }
+
+  template <class Sum = float>
   __device__ __forceinline__ void store(const PipelineReduction<kParts>& reduction, int turn,
                                         int tile) const {
     const int n = tile * kPipelineRows + column;
-    const float value = fmaf(reduction.sum(turn, 0, m, column), scale, bias);
+    const float value = finished<Sum>(reduction.template sum<Sum>(turn, 0, m, column), scale, bias);
     if constexpr (kParts == 2) {
-      const float up = fmaf(reduction.sum(turn, 1, m, column), up_scale, up_bias);
+      const float up =
+          finished<Sum>(reduction.template sum<Sum>(turn, 1, m, column), up_scale, up_bias);
       around.gated[m * around.gated_stride + n] =
           narrow<Bf16>(gate_function(value, around.gelu) * up);
     } else {

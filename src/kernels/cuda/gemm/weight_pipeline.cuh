@@ -19,6 +19,8 @@
 // is free as long as x and w agree, so eight neighbouring columns are the fragments of two MMAs.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/gemm/weight_pipeline_shape.h"
@@ -193,11 +195,19 @@ struct PipelineReduction {
           if (row < rows) at(turn, p, warp, row)[g + i / 2 * 8] = sums.c[p][n][i];
         }
   }
+  // Sum: the type of the sums. Integers lie in the bits of the floats.
+  template <class Sum = float>
   __device__ float sum(int turn, int p, int row, int w_row) const {
-    float total = 0;
+    Sum total = 0;
 #pragma unroll
-    for (int warp = 0; warp < kPipelineWarps; ++warp) total += at(turn, p, warp, row)[w_row];
-    return total;
+    for (int warp = 0; warp < kPipelineWarps; ++warp) {
+      const float part = at(turn, p, warp, row)[w_row];
+      if constexpr (std::is_same_v<Sum, float>)
+        total += part;
+      else
+        total += __float_as_int(part);
+    }
+    return static_cast<float>(total);
   }
 };
 
