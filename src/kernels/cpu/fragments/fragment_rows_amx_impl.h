@@ -26,45 +26,50 @@ constexpr int kUnitTiles = static_cast<int>(ops::kFragmentColumns / FragmentTile
 static_assert(kAmxRows == FragmentTiles::kRows);
 constexpr std::int64_t kUnitsAtOnce = 2;  // of w in L1
 
-// A unit as tiles of w, `stride` bytes apart.
+// A quarter of a unit, as many lines as a tile of w has columns of, in the unit's tiles of w.
+// `tiles`: the unit's, `stride` bytes apart.
 template <Codes kCodes, int kGroups>
-[[gnu::always_inline]] inline void widen_unit(const FragmentProduct& args, const std::uint8_t* unit,
-                                              std::byte* to, std::int64_t stride) {
+[[gnu::always_inline]] inline void widen_quarter(const FragmentProduct& args,
+                                                 const std::uint8_t* unit, int quarter,
+                                                 std::byte* tiles, std::int64_t stride) {
   constexpr int kPieces = static_cast<int>(ops::kFragmentColumns) / piece_columns(kCodes),
-                kTilesOfPiece = kUnitTiles / kPieces;
-  fetch_scales<Bf16Fragments>(args, unit);
-  for (int p = 0; p < kPieces; ++p, to += kTilesOfPiece * stride)
+                kTilesOfPiece = kUnitTiles / kPieces, kCount = kLines / kTilesOfPiece;
+  const int piece = quarter / kTilesOfPiece, first = quarter % kTilesOfPiece * kCount;
+  const std::uint8_t* const codes = unit + piece * kPieceBytes;
+  const std::uint8_t* const zeros = zeros_of(args, unit, piece * args.form.groups / kPieces, 0);
+  std::byte* const to = tiles + piece * kTilesOfPiece * stride;
 #pragma GCC unroll 2
-    for (int line = 0; line < kLines; ++line) {
-      const int group = p * args.form.groups / kPieces;
-      const auto tables = Bf16Fragments::tables<kCodes, kGroups>(zeros_of(args, unit, group, line));
-      const std::uint8_t* const at = unit + p * kPieceBytes + line * kLineBytes;
-      fetch<Bf16Fragments>(at);
-      __m512i w[2 * kTilesOfPiece];
-      Bf16Fragments::widen<kCodes, kGroups>(at, tables, w);
-      const auto put = [&](int tile, int below, __m512i numbers) __attribute__((always_inline)) {
-        _mm512_store_si512(to + tile * stride + (2 * line + below) * kLineBytes, numbers);
-      };
-      const auto pairs = [](__m512i a, __m512i b, auto which) __attribute__((always_inline)) {
-        return _mm512_castps_si512(_mm512_maskz_shuffle_ps(0xFFFF, _mm512_castsi512_ps(a),
-                                                           _mm512_castsi512_ps(b), which.value));
-      };
-      using Evens = std::integral_constant<int, 0x88>;
-      using Odds = std::integral_constant<int, 0xDD>;
-      using Lows = std::integral_constant<int, 0x44>;
-      using Highs = std::integral_constant<int, 0xEE>;
-      if constexpr (kTilesOfPiece == 1) {  // rows r and r + 8 in turn
-        put(0, 0, pairs(w[0], w[1], Evens()));
-        put(0, 1, pairs(w[0], w[1], Odds()));
-      } else if constexpr (kGroups == 1) {  // [8 columns of 16][row]
-        for (int i = 0; i < 4; ++i) put(i / 2, i % 2, w[i]);
-      } else {  // the first two steps are a group, and the others
-        for (int below = 0; below < 2; ++below) {
-          put(0, below, pairs(w[below], w[2 + below], Lows()));
-          put(1, below, pairs(w[below], w[2 + below], Highs()));
-        }
+  for (int line = first; line < first + kCount; ++line) {
+    const auto tables = Bf16Fragments::tables<kCodes, kGroups>(zeros + 2 * line);
+    const std::uint8_t* const at = codes + line * kLineBytes;
+    fetch<Bf16Fragments>(at);
+    __m512i w[2 * kTilesOfPiece];
+    Bf16Fragments::widen<kCodes, kGroups>(at, tables, w);
+    const auto put = [&](int tile, int below, __m512i numbers) __attribute__((always_inline)) {
+      _mm512_store_si512(to + tile * stride + (2 * line + below) * kLineBytes, numbers);
+    };
+    const auto pairs = [](__m512i a, __m512i b, auto which) __attribute__((always_inline)) {
+      return _mm512_castps_si512(_mm512_maskz_shuffle_ps(0xFFFF, _mm512_castsi512_ps(a),
+                                                         _mm512_castsi512_ps(b), which.value));
+    };
+    using Evens = std::integral_constant<int, 0x88>;
+    using Odds = std::integral_constant<int, 0xDD>;
+    using Lows = std::integral_constant<int, 0x44>;
+    using Highs = std::integral_constant<int, 0xEE>;
+    if constexpr (kTilesOfPiece == 1) {  // rows r and r + 8 in turn
+      put(0, 0, pairs(w[0], w[1], Evens()));
+      put(0, 1, pairs(w[0], w[1], Odds()));
+    } else if constexpr (kGroups == 1) {  // [8 columns of 16][row]
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) put(i / 2, i % 2, w[i]);
+    } else {  // the first two steps are a group, and the others
+#pragma GCC unroll 2
+      for (int below = 0; below < 2; ++below) {
+        put(0, below, pairs(w[below], w[2 + below], Lows()));
+        put(1, below, pairs(w[below], w[2 + below], Highs()));
       }
     }
+  }
 }
 
 // [column][row] of 16 rows of 16 floats.
@@ -201,8 +206,8 @@ class AmxFragments {
     }
   }
 
-  // One row of x. A unit becomes tiles while those of the unit before are multiplied, and sums are
-  // scaled one group later: both are read from memory that was just written.
+  // One row of x. The next unit becomes tiles of w, a quarter of it behind each product of this
+  // one, and sums are scaled one group later: both are read from memory that was just written.
   void multiply_row(std::int64_t tile) {
     shapes_.set({.first = kAmxRows, .a_bytes = kLineBytes, .columns = 1});
     alignas(64) float sums[2][kAmxRows];
@@ -211,18 +216,22 @@ class AmxFragments {
     std::int64_t made = 0;
     widen(tile, 0, 0, 0);
     for (std::int64_t u = 0; u < args_.units; ++u) {
-      const std::int64_t stage = u % kUnitsAtOnce;
-      if (u + 1 < args_.units) widen(tile, u + 1, (u + 1) % kUnitsAtOnce, 0);
-      for (int g = 0; g < args_.form.groups; ++g, ++made) {
-        amx_zero<0>();
-        for (int t = 0; t < group_tiles_; ++t, x += kLineBytes) {
-          amx_load<4>(tiles_[stage][g * group_tiles_ + t][0], kLineBytes);
-          amx_load<6>(x, 4);
-          amx_dot_bf16<0, 4, 6>();
-        }
+      const std::int64_t stage = u % kUnitsAtOnce, next = (u + 1) % kUnitsAtOnce;
+      const std::uint8_t* const ahead = u + 1 < args_.units ? unit_of(tile, u + 1) : nullptr;
+      if (ahead != nullptr) begin_unit(ahead, next, 0);
+#pragma GCC unroll 4
+      for (int t = 0; t < kUnitTiles; ++t, x += kLineBytes) {
+        if (t % group_tiles_ == 0) amx_zero<0>();
+        amx_load<4>(tiles_[stage][t][0], kLineBytes);
+        amx_load<6>(x, 4);
+        amx_dot_bf16<0, 4, 6>();
+        if (ahead != nullptr)
+          widen_quarter<kCodes, kGroups>(args_, ahead, t, tiles_[next][0][0], kTileStride);
+        if ((t + 1) % group_tiles_ != 0) continue;
         amx_store<0>(sums[made % 2], 4);
         if (made > 0) total = _mm512_fmadd_ps(_mm512_load_ps(sums[(made - 1) % 2]), scale, total);
-        scale = _mm512_load_ps(scales_[stage][0].of[g]);
+        scale = _mm512_load_ps(scales_[stage][0].of[t / group_tiles_]);
+        ++made;
       }
     }
     total = _mm512_fmadd_ps(_mm512_load_ps(sums[(made - 1) % 2]), scale, total);
@@ -235,11 +244,22 @@ class AmxFragments {
  private:
   using Totals = float[4][kAmxRows * kAmxRows];
 
+  static constexpr std::int64_t kTileStride = kPairTiles * kAmxTileBytes;
+
+  const std::uint8_t* unit_of(std::int64_t tile, std::int64_t u) const {
+    return args_.w + (tile * args_.units + u) * args_.form.bytes();
+  }
+  // Scales of a unit; its quarters follow.
+  void begin_unit(const std::uint8_t* unit, std::int64_t stage, int of_pair) {
+    fetch_scales<Bf16Fragments>(args_, unit);
+    read_scales(args_, unit, scales_[stage][of_pair].of[0]);
+  }
   // Tiles and scales of unit u of a tile of w.
   void widen(std::int64_t tile, std::int64_t u, std::int64_t stage, int of_pair) {
-    const std::uint8_t* const unit = args_.w + (tile * args_.units + u) * args_.form.bytes();
-    widen_unit<kCodes, kGroups>(args_, unit, tiles_[stage][0][of_pair], kPairTiles * kAmxTileBytes);
-    read_scales(args_, unit, scales_[stage][of_pair].of[0]);
+    const std::uint8_t* const unit = unit_of(tile, u);
+    begin_unit(unit, stage, of_pair);
+    for (int i = 0; i < kUnitTiles; ++i)
+      widen_quarter<kCodes, kGroups>(args_, unit, i, tiles_[stage][0][of_pair], kTileStride);
   }
 
   // Units [begin, end) of kTiles tiles of w, with all rows of x.
