@@ -2,8 +2,7 @@
 // int8 (kernels/types/int8_rows.h).
 #pragma once
 
-#include "kernels/cuda/common/wgmma_fp8.cuh"
-#include "kernels/cuda/common/wgmma_int8.cuh"
+#include "kernels/cuda/common/wgmma_bytes.cuh"
 #include "kernels/cuda/fp8/fp8.cuh"
 #include "kernels/types/int8_rows.h"
 
@@ -23,12 +22,7 @@ struct E4m3Codes {
   // c (+)= 64 rows of a times rows of b, 32 columns of each.
   template <int kCount>
   static __device__ void multiply(float (&c)[kCount], std::uint64_t a, std::uint64_t b, bool add) {
-    if constexpr (kCount == 64)
-      wgmma_e4m3_m64n128(c, a, b, add);
-    else if constexpr (kCount == 32)
-      wgmma_e4m3_m64n64(c, a, b, add);
-    else
-      wgmma_e4m3_m64(c, a, b, add);
+    wgmma_e4m3_m64(c, a, b, add);
   }
 };
 
