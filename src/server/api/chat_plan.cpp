@@ -60,6 +60,7 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
                                         "messages")) {
     return *fault;
   }
+  if (auto fault = check_least(model, plan, "min_tokens")) return *fault;
   const auto wanted = body.find("tool_choice");
   Result<ToolChoice> choice =
       read_tool_choice(wanted == body.end() ? Json() : *wanted, prompt->tools);

@@ -293,6 +293,7 @@ std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& requ
                            fmt::format("`logprob_start_len` is {}, but the prompt has {} tokens.",
                                        settings.logprob_start, ids.size()));
   if (auto fault = fit_context(*model, plan, asked, "sampling_params.max_new_tokens")) return fault;
+  if (auto fault = check_least(*model, plan, "sampling_params.min_new_tokens")) return fault;
   if (auto fault = add_grammar(*model, request, fields, plan)) return fault;
   tell_ignored(*responder, fields.ignored);
   plan.format = std::make_unique<NativeFormat>(settings, model, plan.prompts);

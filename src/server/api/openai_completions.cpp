@@ -237,6 +237,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
                                 plan.prompts, texts))
     return fault;
   if (auto fault = fit_context(*model, plan, asked, "prompt")) return fault;
+  if (auto fault = check_least(*model, plan, "min_tokens")) return fault;
   if (auto fault = add_grammar(*model, request, fields, plan)) return fault;
   tell_ignored(*responder, fields.ignored);
 

@@ -200,6 +200,20 @@ std::optional<Fault> fit_context(const ServedModel& model, GenerationPlan& plan,
   return std::nullopt;
 }
 
+std::optional<Fault> check_least(const ServedModel& model, const GenerationPlan& plan,
+                                 std::string_view param) {
+  const int least = plan.request.params.min_new_tokens, asked = plan.request.max_new_tokens;
+  for (const auto& ids : plan.prompts) {
+    const int left = model.engine->context_length() - static_cast<int>(ids.size()),
+              most = asked < 0 ? left : std::min(asked, left);
+    if (least > most)
+      return invalid_value(std::string(param),
+                           fmt::format("`{}` asks for at least {} tokens, but at most {} may come.",
+                                       param, least, most));
+  }
+  return std::nullopt;
+}
+
 std::uint64_t cache_namespace(std::uint64_t key_id, const std::optional<std::string>& salt) {
   if (!salt || salt->empty()) return key_id;
   return hash_combine(key_id, hash_bytes(*salt, 1));

@@ -36,6 +36,11 @@ std::optional<Fault> check_context(const ServedModel& model, std::size_t num_pro
 std::optional<Fault> fit_context(const ServedModel& model, GenerationPlan& plan, bool asked,
                                  std::string_view param);
 
+// A fault when a plan's answers must be longer than they may become: than the model's own limit of
+// an answer, or than what its prompts leave of the context.
+std::optional<Fault> check_least(const ServedModel& model, const GenerationPlan& plan,
+                                 std::string_view param);
+
 // The prefix-cache namespace of an authenticated key, narrowed by a salt (R18).
 std::uint64_t cache_namespace(std::uint64_t key_id, const std::optional<std::string>& salt);
 
