@@ -215,6 +215,22 @@ VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> wo
                                 : fmt::format("did you mean sluice {}?", near));
 }
 
+bool Verb::reads(const OptionRow& row) const {
+  if (!takes_options) return false;
+  const bool is_of_server =
+      row.group == "Server" || row.group == "Limits" || row.name == "served-model-name";
+  return !is_of_server || server_options == "*" ||
+         std::ranges::count(split_words(server_options), row.name) > 0;
+}
+
+std::vector<std::string_view> unread_options(const Verb& verb, const Arguments& arguments) {
+  std::vector<std::string_view> unread;
+  for (const std::string& name : arguments.given)
+    if (!verb.reads(*find_option(name)) && std::ranges::count(unread, name) == 0)
+      unread.push_back(name);
+  return unread;
+}
+
 bool Arguments::was_given(std::string_view option) const {
   return std::ranges::find(given, option) != given.end();
 }
@@ -287,7 +303,8 @@ std::string short_help(const Verb& verb) {
   if (!verb.takes_options) return text;
   text += fmt::format("\n{}\n", heading("Common options"));
   for (const std::string_view name : kCommonOptions)
-    if (find_flag(verb, name) == nullptr) text += option_line(*find_option(name));
+    if (find_flag(verb, name) == nullptr && verb.reads(*find_option(name)))
+      text += option_line(*find_option(name));
   return text + fmt::format("\n`sluice {} --help` lists all options.\n", verb.name);
 }
 
@@ -304,7 +321,7 @@ std::string verb_help(const Verb& verb, std::string_view keyword) {
 
   std::string_view group;
   for (const OptionRow& row : option_table()) {
-    if (!verb.takes_options || find_flag(verb, row.name) != nullptr) continue;
+    if (!verb.reads(row) || find_flag(verb, row.name) != nullptr) continue;
     const bool mentioned = contains_ignoring_case(row.name, normalised(keyword)) ||
                            contains_ignoring_case(row.aliases, normalised(keyword)) ||
                            contains_ignoring_case(row.help, keyword) ||

@@ -68,6 +68,10 @@ struct Verb {
   int max_positional = 0;
   int (*run)(const Arguments& arguments);
   bool takes_options = true;  // the program's options, beside its own flags
+  // Those of the server that it reads, space-separated; "*": all.
+  std::string_view server_options = {};
+
+  bool reads(const OptionRow& row) const;
 };
 
 // A verb and how many words its name takes.
@@ -84,8 +88,12 @@ VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> wo
 Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
                           bool read_environment = true);
 
-// The help of a verb: its flags and the program's options by group, without those of other programs
-// that change nothing here. With `all` those, too; with another keyword only what mentions it.
+// The options of the command line and of --config that change nothing for the verb.
+std::vector<std::string_view> unread_options(const Verb& verb, const Arguments& arguments);
+
+// The help of a verb: its flags and the options that it reads by group, without those of other
+// programs that change nothing here. With `all` those, too; with another keyword only what mentions
+// it.
 std::string verb_help(const Verb& verb, std::string_view keyword = {});
 // The verb's flags and the options that most users need, on one screen.
 std::string short_help(const Verb& verb);

@@ -155,5 +155,21 @@ TEST(Arguments, HelpShowsEveryOptionOrWhatMentionsAWord) {
     EXPECT_THAT(program_help(all_verbs()), HasSubstr(std::string(v.name)));
 }
 
+TEST(Arguments, OptionsOfTheServerAreUnreadElsewhere) {
+  const auto unread = [](std::string_view name, const std::vector<const char*>& words) {
+    return unread_options(verb(name), parse(name, words));
+  };
+  EXPECT_THAT(unread("generate", {"m", "--port", "80", "--dtype", "float32", "--io-threads=2",
+                                  "--port", "81", "--served-model-name", "n"}),
+              ElementsAre("port", "io-threads", "served-model-name"));
+  EXPECT_THAT(unread("run", {"m", "--reasoning-parser", "none", "--max-connections", "3"}),
+              ElementsAre("max-connections"));
+  EXPECT_THAT(unread("show", {"m", "--tool-call-parser", "none"}), ElementsAre());
+  for (const std::string_view name : {"serve", "plan"})  // plan prints the command of serve
+    EXPECT_THAT(unread(name, {"m", "--port", "80", "--max-connections", "3"}), ElementsAre());
+  EXPECT_THAT(verb_help(verb("generate"), "all"), Not(HasSubstr("--ssl-certfile")));
+  EXPECT_THAT(short_help(verb("generate")), Not(HasSubstr("--api-key")));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -66,6 +66,10 @@ int run(std::span<const char* const> words) {
   set_log_level(
       arguments.options.log_level);  // verbs that keep quiet by themselves ask whether it was given
   set_log_format(arguments.options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  const std::vector<std::string_view> unread = unread_options(*match.verb, arguments);
+  if (!unread.empty())
+    log_warning("options that change nothing for {}: --{}", match.verb->name,
+                fmt::join(unread, ", --"));
   if (arguments.options.numa == "isolate") isolate_on_own_node();  // before there is another thread
   if (match.verb->takes_options) arguments.options = with_launcher(std::move(arguments.options));
   const bool has_engine = match.verb->run == run_serve || match.verb->run == run_generate;

@@ -56,9 +56,9 @@ bool overrides(const Verb& verb, std::string_view option) {
 
 std::vector<Flag> all_flags(const Verb& verb) {
   std::vector<Flag> flags = verb_flags_of(verb);
-  if (!verb.takes_options) return flags;
   for (Flag& flag : program_flags())
-    if (!overrides(verb, flag.names[0])) flags.push_back(std::move(flag));
+    if (verb.reads(*find_option(flag.names[0])) && !overrides(verb, flag.names[0]))
+      flags.push_back(std::move(flag));
   return flags;
 }
 

@@ -9,15 +9,16 @@ namespace flags = verb_flags;
 
 constexpr Verb kVerbs[] = {
     {"run", "MODEL [PROMPT] [flags]", "Chats with a model in the terminal, or answers one prompt.",
-     flags::kRun, 2, run_chat},
+     flags::kRun, 2, run_chat, true, "reasoning-parser"},
     {"serve", "[MODEL] [--model MODEL] [--host H] [--port P] [--config FILE] [flags]",
-     "Serves a model over HTTP.", flags::kServe, 1, run_serve},
+     "Serves a model over HTTP.", flags::kServe, 1, run_serve, true, "*"},
     {"generate", "MODEL (--prompt TEXT [--chat] | --input-ids 1,2,3) [flags]",
      "Completes one prompt.", flags::kGenerate, 1, run_generate},
     {"plan", "MODEL [--memory BYTES | --gpus 8xH200 [--concurrency N]] [--json] [flags]",
-     "Says what a model needs, what fits, and how to start it.", flags::kPlan, 1, run_plan},
+     "Says what a model needs, what fits, and how to start it.", flags::kPlan, 1, run_plan, true,
+     "*"},
     {"show", "MODEL [--json] [flags]", "Says what is understood of a model's files.", flags::kShow,
-     1, run_show},
+     1, run_show, true, "reasoning-parser tool-call-parser"},
     {"pull",
      "ORG/NAME [--revision R] [--load-format F] [--include GLOB] [--exclude GLOB] [--download-dir "
      "D]",

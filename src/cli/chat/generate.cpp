@@ -84,7 +84,7 @@ void check_flags(const Arguments& arguments) {
     throw UsageError("no prompt, or two of them", "give either --prompt TEXT or --input-ids 1,2,3");
   if (arguments.has("chat") && !arguments.has("prompt"))
     throw UsageError("--chat needs a text", "give --prompt TEXT");
-  require_chat_for_system(arguments);
+  check_chat_flags(arguments);
   if (min_new_tokens(arguments) > max_new_tokens(arguments))
     throw UsageError(fmt::format("--min-new-tokens asks for at least {} tokens, but at most {} may "
                                  "come",

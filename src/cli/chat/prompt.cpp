@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/download_bars.h"
 #include "server/core/model_text.h"
 #include "text/chat/chat_template.h"
@@ -36,10 +37,13 @@ TextTools load_text_tools(const Options& options, bool optional) {
   return tools;
 }
 
-void require_chat_for_system(const Arguments& arguments) {
-  if (arguments.has("system") && !arguments.has("chat"))
+void check_chat_flags(const Arguments& arguments) {
+  if (arguments.has("chat")) return;
+  if (arguments.has("system"))
     throw UsageError("--system has no effect without --chat",
                      "add --chat, which puts the model's chat template around the text");
+  if (arguments.was_given("chat-template"))
+    log_warning("--chat-template changes nothing without --chat");
 }
 
 std::string render_chat(const TextTools& tools, const std::string& system,

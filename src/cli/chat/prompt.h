@@ -20,8 +20,9 @@ struct TextTools {
 // `optional`.
 TextTools load_text_tools(const Options& options, bool optional = false);
 
-// UsageError: --system without the template that it would stand in.
-void require_chat_for_system(const Arguments& arguments);
+// Of flags that need --chat, where that is missing: UsageError for --system, a warning for a
+// template.
+void check_chat_flags(const Arguments& arguments);
 
 // A conversation of one user's message, after `system` where that is not empty, through the model's
 // chat template, with the opening of the answer. Error{kBadInput} when the model has no template or

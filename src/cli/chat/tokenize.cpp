@@ -59,7 +59,7 @@ int run_tokenize(const Arguments& arguments) {
   if (arguments.has("prompt") == text_argument.has_value())
     throw UsageError("no text, or two of them",
                      "give the text once, as an argument or as --prompt");
-  require_chat_for_system(arguments);
+  check_chat_flags(arguments);
   std::string text = text_argument.value_or(arguments.get("prompt"));
   if (text == "-") text = read_text_file(text);
   const TextTools tools = load_text_tools(options);
