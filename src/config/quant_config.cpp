@@ -57,6 +57,12 @@ void read_targets(const Json& groups, QuantizationConfig& quantization) {
   if (!has_class) quantization.target_modules = std::move(targets);
 }
 
+// AutoRound's exports in the formats of others; its symmetric integers take the whole range.
+bool is_of_autoround(const ConfigReader& config) {
+  return config.find("autoround_version") != nullptr ||
+         config.find_string("provider").value_or("") == "auto-round";
+}
+
 void read_fp8(const ConfigReader& config, QuantizationConfig& quantization) {
   require_one_of(config, "activation_scheme", {"dynamic", "static"});
   require_one_of(config, "fmt", {"e4m3", "e4m3fn", "float8_e4m3fn", "e5m2", "float8_e5m2"});
@@ -104,6 +110,7 @@ void read_modelopt(const ConfigReader& config, QuantizationConfig& quantization)
     config.reject("quant_algo",
                   "FP8, NVFP4 and W4A16_NVFP4 can be read; take the unquantised model or one in "
                   "these formats");
+  quantization.number = "e4m3";
 }
 
 // The name that SGLang gives to ModelOpt's NVFP4.
@@ -206,6 +213,7 @@ void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
   // All groups or none: which matrices a group has is not read.
   quantization.has_order = quantization.has_order && has_order;
   quantization.has_zeros = quantization.has_zeros && !symmetric;
+  quantization.is_symmetric = quantization.is_symmetric && symmetric;
   if (strategy != "block") return;
   const std::vector<int> block = weights.ints("block_structure", 1, 65536, 2);
   if (block.size() != 2)
@@ -242,7 +250,8 @@ void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& qua
   const Json* groups = config.find("config_groups");
   if (groups == nullptr || !groups->is_object() || groups->empty() || groups->size() > 64)
     config.reject("config_groups", "it must be an object of 1 to 64 groups");
-  quantization.has_order = quantization.has_zeros = true;
+  quantization.has_order = quantization.has_zeros = quantization.is_symmetric = true;
+  if (quantization.format == "float-quantized") quantization.number = "e4m3";
   quantization.int8_rows = quantization.format == "int-quantized";
   for (const auto& [name, group] : groups->items()) {
     const std::string prefix =
@@ -269,7 +278,8 @@ struct Method {
 };
 constexpr Method kMethods[] = {
     {"fp8", read_fp8},
-    {"fbgemm_fp8", [](const ConfigReader&, QuantizationConfig&) {}},
+    {"fbgemm_fp8",
+     [](const ConfigReader&, QuantizationConfig& quantization) { quantization.number = "e4m3"; }},
     {"modelopt", read_modelopt},
     {"modelopt_fp4", read_modelopt_fp4},
     {"compressed-tensors", read_compressed_tensors},
@@ -342,6 +352,7 @@ std::optional<QuantizationConfig> read_quantization(const ConfigReader& config,
     if (row.name != quantization.method) continue;
     read_modules(inner, quantization);
     row.read(inner, quantization);
+    quantization.signed_scales = quantization.is_integers() && is_of_autoround(inner);
     return quantization;
   }
   for (const Refusal& row : kRefusals)

@@ -36,9 +36,11 @@ struct QuantizationConfig {
   std::vector<int> group_sizes = {};  // columns with one scale, or -1 for all: one of these
   bool has_order = false;             // there is an index of groups (desc_act, actorder)
   bool has_zeros = false;
-  bool int8_rows = false;   // rows of x are int8, with a scale for each or for all of a matrix
-  bool varies = false;      // in the width, groups and order of matrices, by patterns of names
-  std::string number = {};  // e4m3 or e5m2
+  bool is_symmetric = false;   // no matrix has zeros other than the middle of its range
+  bool signed_scales = false;  // AutoRound gives a group the sign of its largest number
+  bool int8_rows = false;      // rows of x are int8, with a scale for each or for all of a matrix
+  bool varies = false;         // in the width, groups and order of matrices, by patterns of names
+  std::string number = {};     // e4m3 or e5m2
   // Modules that are not quantised, and those that alone may be; empty: all linear layers may be.
   // Names and patterns for config/modules/module_patterns.h.
   std::vector<std::string> plain_modules = {};

@@ -40,7 +40,7 @@ TEST(QuantConfig, Methods) {
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"mxfp4"}})"),
             (QuantizationConfig{.method = "mxfp4", .target_modules = {"experts"}}));
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"FP8"}})"),
-            QuantizationConfig{.method = "modelopt"});
+            (QuantizationConfig{.method = "modelopt", .number = "e4m3"}));
   const QuantizationConfig nvfp4{.method = "modelopt", .format = "nvfp4", .bits = 4};
   for (const char* text :
        {R"("modelopt","quant_algo":"NVFP4","group_size":16)", R"("modelopt","quant_algo":"nvfp4")",
@@ -52,8 +52,10 @@ TEST(QuantConfig, Methods) {
       read(R"({"quantization_config":{"quant_method":"compressed-tensors",)"
            R"("format":"nvfp4-pack-quantized","config_groups":{"g":{"weights":)"
            R"({"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}}}}})");
-  EXPECT_EQ(ct, (QuantizationConfig{
-                    .method = "compressed-tensors", .format = "nvfp4-pack-quantized", .bits = 4}));
+  EXPECT_EQ(ct, (QuantizationConfig{.method = "compressed-tensors",
+                                    .format = "nvfp4-pack-quantized",
+                                    .bits = 4,
+                                    .is_symmetric = true}));
   EXPECT_EQ(ct->describe(), "compressed-tensors, nvfp4-pack-quantized, 4 bits");
   const auto packed =
       read(group(R"({"num_bits":4,"type":"int","strategy":"group","group_size":32})"));
@@ -95,6 +97,15 @@ TEST(QuantConfig, WhatTheTensorsMustAgreeWith) {
                                        {"null", false}})
     EXPECT_EQ(packed(std::string(R"(,"actorder":)") + order + "}").has_order, is_read) << order;
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8","fmt":"e4m3"}})")->number, "e4m3");
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8"}})")->number, "");
+  EXPECT_EQ(
+      read(R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"FP8"}})")->number,
+      "e4m3");
+  EXPECT_TRUE(packed("}").is_symmetric);
+  EXPECT_FALSE(packed(R"(}},"h":{"weights":{"num_bits":4,"symmetric":false})").is_symmetric);
+  EXPECT_FALSE(gptq("").signed_scales);
+  EXPECT_TRUE(gptq(R"(,"provider":"auto-round")").signed_scales);
+  EXPECT_TRUE(gptq(R"(,"autoround_version":"0.4.1")").signed_scales);
 }
 
 TEST(QuantConfig, RowsOfInt8AreThoseOfEveryGroup) {

@@ -66,7 +66,10 @@ void check_kv_scales(const WeightSource& source) {
   for (const std::string& name : source.stored_names()) {
     if (!names_scale(name, kKeyNames) && !names_scale(name, kValueNames)) continue;
     ++count;
-    require_positive(name, source.small_tensor(name));
+    const std::vector<float> scales = source.small_tensor(name);
+    require(!scales.empty(), "the tensor {} has no scale of the KV cache; at least 1 was expected",
+            name);
+    require_positive(name, scales);
   }
   if (count == 0)
     log_info(

@@ -65,7 +65,9 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
   FinishReason finished = FinishReason::kNone;
   if (failed) {
     finished = FinishReason::kError;
-    event.error = {500, "numerics_error", "", "the logits of this request are not finite"};
+    event.error = {500, "numerics_error", "",
+                   "the logits of this request are not finite; --check-weights names a weight "
+                   "that is not"};
   } else {
     check(prompt_end - prompt_begin == item.num_prompt_rows, "{} prompt rows were wanted, {} came",
           item.num_prompt_rows, prompt_end - prompt_begin);

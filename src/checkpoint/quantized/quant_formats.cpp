@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -140,12 +141,30 @@ float e8m0_value(unsigned byte) {
   return std::bit_cast<float>(byte == 0 ? 0x00400000u : byte << 23);
 }
 
-void require_positive(const QuantMatrix& matrix, std::span<const float> scales) {
-  for (const float scale : scales)
-    require(std::isfinite(scale) && scale > 0,
-            "the matrix {} ({}): {} has the scale {}; a positive number was expected, the "
-            "checkpoint is damaged",
-            matrix.info.name, matrix.format->name, matrix.scale->name, scale);
+bool QuantMatrix::takes_scale(float scale) const {
+  constexpr float kLargestNumber = 448;  // of all formats: e4m3's
+  return scale != 0 && (scale > 0 || signed_scales) && std::isfinite(scale * kLargestNumber);
+}
+
+void require_scale(const QuantMatrix& matrix, float scale, std::string_view where) {
+  if (matrix.takes_scale(scale)) return;
+  const bool is_negative = scale < 0 && std::isfinite(scale) && matrix.format->codes != nullptr;
+  fail(ErrorKind::kBadInput,
+       "the matrix {} ({}): {} is {}; a {} was expected, the checkpoint is damaged{}",
+       matrix.info.name, matrix.format->name, where, scale,
+       std::isfinite(scale) && scale > 0 ? "number whose products float32 holds"
+       : matrix.signed_scales            ? "number other than 0"
+                                         : "positive number",
+       is_negative && !matrix.signed_scales
+           ? " (exports of AutoRound, whose configuration has \"provider\": \"auto-round\", may "
+             "have negative scales)"
+           : "");
+}
+
+void require_scales(const QuantMatrix& matrix, std::span<const float> scales) {
+  const auto found =
+      std::ranges::find_if_not(scales, [&](float scale) { return matrix.takes_scale(scale); });
+  if (found != scales.end()) require_scale(matrix, *found, "a scale of " + matrix.scale->name);
 }
 
 void reject_part(const QuantMatrix& matrix, const TensorInfo& part, std::string_view wanted) {

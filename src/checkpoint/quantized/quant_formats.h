@@ -51,11 +51,15 @@ struct QuantMatrix {
   std::int64_t block_rows = 1;         // rows and columns per scale
   std::int64_t block_columns = 1;
   bool zero_plus_one = false;
-  bool int8_rows = false;  // QuantizationConfig::int8_rows
+  bool int8_rows = false;                            // QuantizationConfig::int8_rows
+  bool is_symmetric = false, signed_scales = false;  // of QuantizationConfig
 
   std::int64_t matrices() const { return info.shape.size() == 3 ? info.shape[0] : 1; }
   std::int64_t rows() const { return info.shape[info.shape.size() - 2]; }
   std::int64_t columns() const { return info.shape.back(); }
+  // Whether it is a scale: not 0, negative only where the format has such, and small enough for the
+  // products with its numbers.
+  bool takes_scale(float scale) const;
 };
 
 // A rectangle of one matrix of the stack.
@@ -105,6 +109,10 @@ struct QuantFormat {
 };
 
 std::span<const QuantFormat> quant_formats();
+
+// Error{kBadInput} that names the matrix and what its scale is, unless it takes it. `where`: "entry
+// 3 of a.weight_scale".
+void require_scale(const QuantMatrix& matrix, float scale, std::string_view where);
 
 // The value of each byte as an 8-bit float, e4m3 (no infinity, two NaN) and e5m2.
 const float* fp8_values(DType dtype);

@@ -40,6 +40,7 @@ std::int64_t groups_of(std::int64_t columns, int size) {
 // Sets contiguous column groups. Without an index the group size must be unambiguous.
 void set_groups(const QuantizationConfig& config, QuantMatrix& matrix, std::int64_t groups) {
   if (groups < 1) reject_part(matrix, *matrix.scale, "there are no groups");
+  matrix.signed_scales = config.signed_scales;
   const std::vector<int>& sizes = config.group_sizes;
   if (!sizes.empty() && std::ranges::none_of(sizes, [&](int size) {
         return groups == groups_of(matrix.columns(), size);
@@ -134,6 +135,7 @@ void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix) {
   require_words(matrix, *matrix.zeros);
   require_shape(matrix, *matrix.zeros, words_of(0, rows, matrix.bits).count,
                 matrix.scale->shape[1]);
+  matrix.is_symmetric = config.is_symmetric;
 }
 
 void codes_of_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
@@ -166,6 +168,11 @@ void codes_of_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, co
       const std::int64_t at = (tile.row + r) * matrix.bits - zero_rows.begin * 32;
       out.zeros[to] = static_cast<std::uint8_t>(
           zeros[static_cast<std::size_t>((at >> 5) * groups + g)] >> (at & 31) & mask);
+      if (matrix.is_symmetric && out.zeros[to] != 1u << (matrix.bits - 1))
+        reject_part(matrix, *matrix.zeros,
+                    fmt::format("the configuration says symmetric: true, and row {} has the zero "
+                                "{} in group {}; {} was expected",
+                                tile.row + r, out.zeros[to], g, 1u << (matrix.bits - 1)));
     }
     const std::uint32_t* row = words.data() + r * range.count;
     for (std::int64_t c = 0; c < tile.num_columns; ++c) {
@@ -291,7 +298,7 @@ void widen_codes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
                  float* out) {
   QuantCodes stored;
   matrix.format->codes(checkpoint, matrix, tile, stored);
-  require_positive(matrix, stored.scales);
+  require_scales(matrix, stored.scales);
   for (std::int64_t r = 0; r < tile.num_rows; ++r)
     for (std::int64_t c = 0; c < tile.num_columns; ++c) {
       const auto at =

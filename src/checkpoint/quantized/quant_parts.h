@@ -42,8 +42,8 @@ inline constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.
 // 2^(byte - 127), a number of e8m0; 255 is NaN. The smallest one is subnormal.
 float e8m0_value(unsigned byte);
 
-// Error{kBadInput} unless all scales of a matrix are positive numbers.
-void require_positive(const QuantMatrix& matrix, std::span<const float> scales);
+// require_scale() of some scales of a matrix.
+void require_scales(const QuantMatrix& matrix, std::span<const float> scales);
 
 // Field i of `bits` bits, lowest first, in words with a distance of `stride`; 1 <= bits <= 8. A
 // field may cross into the next word.

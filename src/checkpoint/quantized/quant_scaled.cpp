@@ -64,7 +64,8 @@ void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix) {
     reject_part(matrix, values,
                 is_integer ? "int8 was expected" : "float8_e4m3 or float8_e5m2 was expected");
   if (!config.number.empty() && (values.dtype == DType::kF8E5M2) != (config.number == "e5m2"))
-    reject_part(matrix, values, fmt::format("the configuration says {} (fmt)", config.number));
+    reject_part(matrix, values,
+                fmt::format("the configuration says {}, by fmt or by its format", config.number));
   if (values.shape.size() != 2 && values.shape.size() != 3)
     reject_part(matrix, values, "a matrix or a stack was expected");
   if (scale.dtype != DType::kF32 && scale.dtype != DType::kBF16 && scale.dtype != DType::kF16 &&
@@ -129,7 +130,7 @@ void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
   const std::vector<float> scale =
       PartReader(checkpoint, scale_info)
           .floats(tile.matrix * scale_rows + first, last - first + 1, 0, scale_columns);
-  require_positive(matrix, scale);
+  require_scales(matrix, scale);
   const float* table =
       matrix.values->dtype == DType::kI8 ? nullptr : fp8_values(matrix.values->dtype);
   for (std::int64_t r = 0; r < tile.num_rows; ++r) {

@@ -246,10 +246,8 @@ std::vector<float> QuantizedCheckpoint::scales(const QuantMatrix& matrix) const 
   info.shape = {1, info.numel()};
   const std::vector<float> all = PartReader(checkpoint_, info).floats(0, 1, 0, info.shape.back());
   for (std::size_t i = 0; i < all.size(); ++i)
-    require(std::isfinite(all[i]) && all[i] > 0,
-            "the matrix {} ({}): entry {} of its scale {} is {}; a positive number was expected, "
-            "the checkpoint is damaged",
-            matrix.info.name, matrix.format->name, i, info.name, all[i]);
+    if (!matrix.takes_scale(all[i]))
+      require_scale(matrix, all[i], fmt::format("entry {} of its scale {}", i, info.name));
   return all;
 }
 

@@ -199,7 +199,7 @@ TEST(QuantFormats, ScalesThatAreExponents) {
       .add("a.weight_scale_inv", "F8_E8M0", {2, 3}, scale);
   const WeightSource source = folder.open({.method = "fp8", .block_rows = 16, .block_columns = 16});
   EXPECT_THAT(message_of([&] { load_values(source, "a.weight", {kRows, kColumns}); }),
-              HasSubstr("a.weight_scale_inv has the scale nan; a positive number was expected"));
+              HasSubstr("a scale of a.weight_scale_inv is nan; a positive number was expected"));
 }
 
 TEST(QuantFormats, StackedExpertsHaveScalesOfTheirOwn) {

@@ -199,6 +199,57 @@ TEST(QuantRefusals, AGroupThatIsNotThere) {
               HasSubstr("x.weight is GPTQ [8, 8]; the model needs [8, 9]"));
 }
 
+// AWQ of 8 x 8 codes 0 with the zero point 1: every number is the negative of its scale.
+void add_ones(QuantFolder& folder, const std::vector<float>& scales) {
+  folder.writer.add("x.qweight", "I32", {8, 1}, std::vector<std::int32_t>(8))
+      .add("x.qzeros", "I32", {1, 1}, std::vector<std::int32_t>(1, 0x11111111))
+      .add("x.scales", "F32", {1, 8}, scales);
+}
+
+TEST(QuantRefusals, NegativeScalesAreThoseOfAutoRound) {
+  const std::vector<float> scales = {1, -2, 3, 4, -5, 6, 7, 8};
+  QuantFolder folder;
+  add_ones(folder, scales);
+  EXPECT_THAT(
+      message_of([&] { load_values(folder.open({.method = "awq"}), "x.weight", {8, 8}); }),
+      HasSubstr(
+          "x.scales is -2; a positive number was expected, the checkpoint is damaged (exports "
+          "of AutoRound"));
+  const WeightSource source = folder.open({.method = "awq", .signed_scales = true});
+  const std::vector<float> values = load_values(source, "x.weight", {8, 8});
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], -scales[i / 8]) << i;
+  for (const float broken : {0.0f, -INFINITY, NAN}) {
+    QuantFolder other;
+    add_ones(other, {1, 2, 3, broken, 5, 6, 7, 8});
+    EXPECT_THAT(message_of([&] {
+                  load_values(other.open({.method = "awq", .signed_scales = true}), "x.weight",
+                              {8, 8});
+                }),
+                HasSubstr(fmt::format("x.scales is {}; a number other than 0", broken)));
+  }
+}
+
+TEST(QuantRefusals, ScalesWhoseProductsAreInfinite) {
+  QuantFolder folder;
+  add_ones(folder, {1, 2, 3, 3e38f, 5, 6, 7, 8});
+  EXPECT_THAT(message_of([&] { load_values(folder.open({.method = "awq"}), "x.weight", {8, 8}); }),
+              HasSubstr("is 3e+38; a number whose products float32 holds was expected"));
+}
+
+TEST(QuantRefusals, ZerosOfAMatrixThatIsSaidToHaveNone) {
+  QuantFolder folder;
+  folder.writer.add("x.weight_packed", "I32", {8, 1}, std::vector<std::int32_t>(8))
+      .add("x.weight_scale", "F16", {8, 1}, std::vector<F16>(8, F16(1.0f)))
+      .add("x.weight_zero_point", "I32", {1, 1}, std::vector<std::int32_t>(1, 0x77888888))
+      .add("x.weight_shape", "I64", {2}, std::vector<std::int64_t>{8, 8});
+  QuantizationConfig config{.method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
+  EXPECT_EQ(load_values(folder.open(config), "x.weight", {8, 8})[48], -7);
+  config.is_symmetric = true;
+  EXPECT_EQ(load_values(folder.open(config), "x.weight", {8, 8}, {{0, 6}, {0, 8}})[40], -8);
+  EXPECT_THAT(message_of([&] { load_values(folder.open(config), "x.weight", {8, 8}); }),
+              HasSubstr("symmetric: true, and row 6 has the zero 7 in group 0; 8 was expected"));
+}
+
 TEST(QuantRefusals, DamagedScalesAreRefusedAlsoWhereNumbersAreWidened) {
   for (const float broken : {0.0f, -1.0f, INFINITY, NAN}) {
     QuantFolder fp8, awq;
@@ -209,14 +260,14 @@ TEST(QuantRefusals, DamagedScalesAreRefusedAlsoWhereNumbersAreWidened) {
                       fp8.open({.method = "compressed-tensors", .format = "float-quantized"}),
                       "a.weight", {4, 4});
                 }),
-                HasSubstr(fmt::format("a.weight_scale has the scale {}", broken)));
+                HasSubstr(fmt::format("a scale of a.weight_scale is {}", broken)));
     std::vector<F16> scales(8, F16(1.0f));
     scales[5] = F16(broken);
     awq.writer.add("x.qweight", "I32", {8, 1}, std::vector<std::int32_t>(8))
         .add("x.qzeros", "I32", {1, 1}, std::vector<std::int32_t>(1))
         .add("x.scales", "F16", {1, 8}, scales);
     EXPECT_THAT(message_of([&] { load_values(awq.open({.method = "awq"}), "x.weight", {8, 8}); }),
-                HasSubstr(fmt::format("x.scales has the scale {}", broken)));
+                HasSubstr(fmt::format("a scale of x.scales is {}", broken)));
   }
 }
 

@@ -154,11 +154,10 @@ class FormOfBoxes {
   void read_scales(const StoredBox& box, const QuantCodes& head) {
     for (std::size_t i = 0; i < head.scales.size(); ++i) {
       const float scale = head.scales[i];
-      require(std::isfinite(scale) && scale > 0,
-              "the matrix {} ({}): a scale of row {} is {}; a positive number was expected, the "
-              "checkpoint is damaged",
-              box.matrix->info.name, box.matrix->format->name,
-              box.rows.begin + static_cast<std::int64_t>(i) % box.rows.count, scale);
+      if (!box.matrix->takes_scale(scale))
+        require_scale(*box.matrix, scale,
+                      fmt::format("a scale of row {}",
+                                  box.rows.begin + static_cast<std::int64_t>(i) % box.rows.count));
       in_f16_ = in_f16_ && scale_bits(scale, DType::kF16).has_value();
       in_bf16_ = in_bf16_ && scale_bits(scale, DType::kBF16).has_value();
     }

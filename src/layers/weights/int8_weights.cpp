@@ -59,11 +59,10 @@ bool Int8Weights::read_scales(const Part& part, std::vector<float>& scales) cons
       std::ranges::any_of(head.zeros, [](std::uint8_t zero) { return zero != kMiddle; }))
     return false;
   for (std::size_t i = 0; i < head.scales.size(); ++i)
-    require(std::isfinite(head.scales[i]) && head.scales[i] > 0,
-            "the matrix {} ({}): a scale of row {} is {}; a positive number was expected, the "
-            "checkpoint is damaged",
-            part.stored->info.name, part.stored->format->name,
-            part.rows.begin + static_cast<std::int64_t>(i), head.scales[i]);
+    if (!part.stored->takes_scale(head.scales[i]))
+      require_scale(
+          *part.stored, head.scales[i],
+          fmt::format("a scale of row {}", part.rows.begin + static_cast<std::int64_t>(i)));
   scales.insert(scales.end(), head.scales.begin(), head.scales.end());
   return true;
 }

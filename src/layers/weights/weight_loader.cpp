@@ -210,8 +210,17 @@ void WeightLoader::require_all() const {
   std::unordered_set<std::string_view> seen;
   for (const std::string& name : missing_)
     if (seen.insert(name).second) names.push_back(name);
-  require(names.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}", names.size(),
-          names.size() == 1 ? "" : "s", list_names(names));
+  if (names.empty()) return;
+  const std::vector<std::string> stored = source_.stored_names();
+  const auto packed = std::ranges::count_if(
+      stored, [](std::string_view name) { return name.ends_with(".qweight"); });
+  fail(ErrorKind::kBadInput, "the checkpoint lacks {} tensor{} that the model needs: {}{}",
+       names.size(), names.size() == 1 ? "" : "s", list_names(names),
+       packed == 0 ? ""
+                   : fmt::format("; it has {} tensors .qweight, and no quantization_config of "
+                                 "config.json that says quant_method awq or gptq: copy it there "
+                                 "from quantize_config.json or quant_config.json",
+                                 packed));
 }
 
 std::vector<std::string> WeightLoader::finish(
