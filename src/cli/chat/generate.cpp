@@ -60,13 +60,14 @@ SamplingParams sampling_params(const Arguments& arguments, const GenerationConfi
     return static_cast<float>(arguments.get_number(
         name, use_model ? of_model.value_or(otherwise) : otherwise, low, high));
   };
+  static const std::optional<double> kNone;  // a model says nothing of these
   SamplingParams params;
   const double default_temperature = use_model && model.do_sample == false ? 0.0 : 1.0;
   params.temperature = pick("temperature", model.temperature, default_temperature, 0, 100);
   params.top_p = pick("top-p", model.top_p, 1, 1e-9, 1);
   params.min_p = pick("min-p", model.min_p, 0, 0, 1);
-  params.frequency_penalty = pick("frequency-penalty", std::nullopt, 0, -2, 2);
-  params.presence_penalty = pick("presence-penalty", std::nullopt, 0, -2, 2);
+  params.frequency_penalty = pick("frequency-penalty", kNone, 0, -2, 2);
+  params.presence_penalty = pick("presence-penalty", kNone, 0, -2, 2);
   params.repetition_penalty = pick("repetition-penalty", model.repetition_penalty, 1, 1e-9, 2);
   const int model_top_k = use_model && model.top_k.value_or(0) > 0 ? *model.top_k : -1;
   params.top_k = static_cast<int>(arguments.get_int("top-k", model_top_k, -1, INT32_MAX));
