@@ -225,9 +225,10 @@ bool Verb::reads(const OptionRow& row) const {
 
 std::vector<std::string_view> unread_options(const Verb& verb, const Arguments& arguments) {
   std::vector<std::string_view> unread;
-  for (const std::string& name : arguments.given)
-    if (!verb.reads(*find_option(name)) && std::ranges::count(unread, name) == 0)
-      unread.push_back(name);
+  for (const std::string& name : arguments.given) {
+    const OptionRow& row = *find_option(name);
+    if (!verb.reads(row) && std::ranges::count(unread, row.name) == 0) unread.push_back(row.name);
+  }
   return unread;
 }
 
