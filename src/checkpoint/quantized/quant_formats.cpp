@@ -148,14 +148,14 @@ bool QuantMatrix::takes_scale(float scale) const {
 
 void require_scale(const QuantMatrix& matrix, float scale, std::string_view where) {
   if (matrix.takes_scale(scale)) return;
-  const bool is_negative = scale < 0 && std::isfinite(scale) && matrix.format->codes != nullptr;
+  const bool may_be_autoround = scale < 0 && std::isfinite(scale) && matrix.zeros != nullptr;
   fail(ErrorKind::kBadInput,
        "the matrix {} ({}): {} is {}; a {} was expected, the checkpoint is damaged{}",
        matrix.info.name, matrix.format->name, where, scale,
        std::isfinite(scale) && scale > 0 ? "number whose products float32 holds"
        : matrix.signed_scales            ? "number other than 0"
                                          : "positive number",
-       is_negative && !matrix.signed_scales
+       may_be_autoround && !matrix.signed_scales
            ? " (exports of AutoRound, whose configuration has \"provider\": \"auto-round\", may "
              "have negative scales)"
            : "");
